@@ -1,0 +1,17 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The door for training code: includes LibTorch and everything a training loop uses. Type-level code includes
+// policies.hpp instead, which compiles in about a second.
+#pragma once
+
+#include <accel/accelerator.hpp>
+#include <accel/data/idx.hpp>
+#include <accel/detail/version.hpp>
+#include <accel/policies.hpp>
+#include <accel/track/chart.hpp>
+#include <accel/track/logging.hpp>
+#include <accel/track/memory.hpp>
+#include <accel/track/progress.hpp>
+
+#include <torch/torch.h>

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an accelerator saves and restores: the list of what was prepared, and how each kind of thing becomes parts of a
+// state folder. The folder itself (atomic, checked) is state_folder.hpp; the accelerator's save_state and load_state
+// forward here.
+#pragma once
+
+#include <accel/comm/communicator.hpp>
+#include <accel/data/loader_cursor.hpp>
+#include <accel/optim/lr_scheduler.hpp>
+
+#include <nlohmann/json.hpp>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <concepts>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace accel {
+
+/// A value that is saved as JSON: how to take it and how to put it back.
+struct SavedValue {
+  std::function<nlohmann::json()> save;
+  std::function<void(const nlohmann::json&)> load;
+};
+
+/// The objects that make up a training's state, in the order in which they were prepared. Adding one again does nothing.
+class TrainingState {
+ public:
+  /// An optimizer's own tensor of a parameter, and the model's: the same one, or a 16-bit parameter and its fp32 master.
+  using ParameterPairs = std::vector<std::pair<at::Tensor, at::Tensor>>;
+
+  void add_model(std::shared_ptr<torch::nn::Module> model);
+  void add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::function<ParameterPairs()> parameters);
+  void add_loader(std::shared_ptr<LoaderCursor> cursor);
+
+  template <class Schedule>
+  void add_schedule(std::shared_ptr<Schedule> schedule) {
+    if constexpr (std::derived_from<Schedule, torch::optim::LRScheduler>)
+      add_schedule(schedule, {[schedule] { return nlohmann::json(detail::steps_of(*schedule)); },
+                              [schedule](const nlohmann::json& steps) { detail::set_steps_of(*schedule, steps); }});
+    else
+      add_schedule(schedule, {[schedule] { return nlohmann::json(schedule->last_epoch()); },
+                              [schedule](const nlohmann::json& steps) { schedule->load_last_epoch(steps); }});
+  }
+
+  /// Anything else, under a name of its own.
+  void add_value(std::string name, SavedValue value);
+
+  /// Writes everything into a folder, which gets its name when it is whole. Every rank must call this. Each model and
+  /// optimizer is written by rank 0; each rank adds the state of its random numbers.
+  void save(const std::filesystem::path& folder, const Communicator& communicator) const;
+
+  /// Restores everything from a folder, whatever number of ranks wrote it. Every rank must call this. Throws
+  /// Error(checkpoint), on every rank, that names what is missing or of another shape.
+  void load(const std::filesystem::path& folder, const Communicator& communicator) const;
+
+ private:
+  void add_schedule(std::shared_ptr<void> key, SavedValue value);
+
+  struct Optimizer {
+    std::shared_ptr<torch::optim::Optimizer> optimizer;
+    std::function<ParameterPairs()> parameters;
+  };
+  std::vector<std::shared_ptr<torch::nn::Module>> models_;
+  std::vector<Optimizer> optimizers_;
+  std::vector<std::pair<std::shared_ptr<void>, SavedValue>> schedules_;
+  std::vector<std::shared_ptr<LoaderCursor>> loaders_;
+  std::vector<std::pair<std::string, SavedValue>> values_;
+};
+
+}  // namespace accel

@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which loaders are being iterated, innermost last. prepared_loader.hpp enters and leaves; accumulation asks whether this is
+// the last batch, and the gathering of metrics how many of its samples are real. Needs no LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace accel {
+
+/// The loaders that are being iterated by the thread that owns this object. A validation loop inside a training loop sees
+/// the flags of its own loader, and the training loop sees its own again afterwards.
+class ActiveLoaders {
+ public:
+  /// One iteration. Enters at construction and leaves at destruction, in whatever order iterations end.
+  class Iteration {
+   public:
+    /// `remainder`: IndexPlan::remainder() of the epoch. A null `loaders` is allowed: nobody asks then.
+    Iteration(std::shared_ptr<ActiveLoaders> loaders, std::int64_t remainder);
+    ~Iteration();
+    Iteration(Iteration&& other) noexcept;
+    Iteration& operator=(Iteration&&) = delete;
+
+    /// The batch that is handed out now is the last one.
+    void reached_last_batch() noexcept;
+
+   private:
+    struct Flags;
+    std::shared_ptr<ActiveLoaders> loaders_;
+    std::unique_ptr<Flags> flags_;
+    friend class ActiveLoaders;
+  };
+
+  ActiveLoaders();
+  ~ActiveLoaders();
+  ActiveLoaders(const ActiveLoaders&) = delete;
+  ActiveLoaders& operator=(const ActiveLoaders&) = delete;
+
+  /// Whether a loader is being iterated.
+  [[nodiscard]] bool in_dataloader() const noexcept { return !stack_.empty(); }
+
+  /// Whether the innermost loader has handed out its last batch; true while that batch is processed, false outside a loop.
+  [[nodiscard]] bool end_of_dataloader() const noexcept;
+
+  /// The innermost loader's remainder (see IndexPlan); -1 outside a loop.
+  [[nodiscard]] std::int64_t remainder() const noexcept;
+
+  /// A number for the innermost iteration, never given twice; 0 outside a loop.
+  [[nodiscard]] std::uint64_t innermost() const noexcept;
+
+  /// Whether the iteration of that number is still going on.
+  [[nodiscard]] bool is_active(std::uint64_t iteration) const noexcept;
+
+ private:
+  std::uint64_t iterations_ = 0;
+  std::vector<const Iteration::Flags*> stack_;
+};
+
+}  // namespace accel

@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// One iteration over a loader, from begin() to the end of the loop: the order, the batches read ahead, the batch that the
+// loop body has. Everything ends with it, however the loop is left. loader.hpp makes one a loop.
+#pragma once
+
+#include <accel/data/active_loaders.hpp>
+#include <accel/data/batch_reader.hpp>
+#include <accel/data/loader_cursor.hpp>
+#include <accel/data/loader_options.hpp>
+#include <accel/data/prefetcher.hpp>
+#include <accel/data/sampler.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace accel::detail {
+
+/// Keeps the number of threads that operators of this thread, and of threads started later, use. A loader's threads set
+/// their own to 1, and LibTorch would take that number for every thread that has not run a parallel operator yet.
+class IntraopThreads {
+ public:
+  IntraopThreads();
+  ~IntraopThreads();
+  IntraopThreads(const IntraopThreads&) = delete;
+  IntraopThreads& operator=(const IntraopThreads&) = delete;
+
+  /// For a thread of a loader: many of them run at once.
+  static void use_one_here() noexcept;
+
+ private:
+  int count_;
+};
+
+template <class Reader>
+class LoaderEpoch {
+ public:
+  using Batch = typename Reader::Batch;
+
+  LoaderEpoch(const Reader& reader, const DataLoaderOptions& options, const LoaderPlacement& placement,
+              std::shared_ptr<LoaderCursor> cursor, std::int64_t skip)
+      : reader_(reader),
+        device_(placement.device),
+        non_blocking_(options.non_blocking && device_ && device_->is_cuda()),
+        cursor_(std::move(cursor)),
+        plan_(cursor_->plan()),
+        start_(cursor_->start(skip)),
+        next_(start_.first_batch) {
+    // A resumed epoch made its draw before the state was saved.
+    if (!start_.resumed) draw_base_seed();
+    order_.emplace(plan_.options().samples, options.shuffle, cursor_->seed(), start_.epoch);
+    iteration_.emplace(placement.active_loaders, plan_.remainder());
+    if (options.num_workers > 0 && next_ < plan_.size()) start_prefetching(options);
+    advance();
+  }
+
+  [[nodiscard]] bool done() const noexcept { return !batch_.has_value(); }
+
+  [[nodiscard]] Batch& batch() noexcept { return *batch_; }
+
+  /// Replaces the batch by the next one. The number of batches is known, so the last one is announced without another
+  /// being read ahead.
+  void advance() {
+    batch_.reset();  // before the next one is made: two need not fit into memory
+    if (next_ == plan_.size()) {
+      cursor_->finished(start_.epoch);
+      return close();
+    }
+    try {
+      batch_.emplace(prefetcher_ ? prefetcher_->next() : make(reader_, next_));
+      if (device_)
+        transform_tensors(*batch_, [&](const at::Tensor& tensor) { return to_device(tensor, *device_, non_blocking_); });
+    } catch (...) {
+      batch_.reset();
+      close();
+      throw;
+    }
+    cursor_->yielded(++next_);
+    if (next_ == plan_.size()) iteration_->reached_last_batch();
+  }
+
+ private:
+  [[nodiscard]] Batch make(Reader& reader, std::int64_t number) const {
+    auto batch = reader.read(plan_.indices(number, order_->order()));
+    if (non_blocking_) transform_tensors(batch, to_pinned_memory);
+    return batch;
+  }
+
+  void start_prefetching(const DataLoaderOptions& options) {
+    if constexpr (Reader::can_be_cloned) {
+      auto readers = std::make_shared<std::vector<Reader>>();
+      for (int worker = 0; worker < options.num_workers; ++worker) readers->push_back(reader_.clone());
+      const IntraopThreads keep;
+      prefetcher_.emplace(
+          PrefetchRange{.first = next_,
+                        .last = plan_.size(),
+                        .workers = options.num_workers,
+                        .capacity = options.num_workers * options.prefetch_factor},
+          [this, readers](int worker, std::int64_t number) {
+            return make((*readers)[static_cast<std::size_t>(worker)], number);
+          },
+          IntraopThreads::use_one_here);
+    }
+  }
+
+  void close() noexcept {
+    prefetcher_.reset();
+    iteration_.reset();
+  }
+
+  Reader reader_;
+  std::optional<c10::Device> device_;
+  bool non_blocking_;
+  std::shared_ptr<LoaderCursor> cursor_;
+  IndexPlan plan_;
+  LoaderCursor::Start start_;
+  std::int64_t next_;  // the batch after the current one
+  std::optional<EpochOrder> order_;
+  std::optional<ActiveLoaders::Iteration> iteration_;
+  std::optional<Batch> batch_;
+  std::optional<Prefetcher<Batch>> prefetcher_;  // last: its threads use what stands above
+};
+
+/// Walks one epoch. Moves, and does not copy: it is the owner.
+template <class Reader>
+class BatchIterator {
+ public:
+  using value_type = typename Reader::Batch;
+  using difference_type = std::ptrdiff_t;
+  using iterator_concept = std::input_iterator_tag;
+
+  explicit BatchIterator(std::unique_ptr<LoaderEpoch<Reader>> epoch) : epoch_(std::move(epoch)) {}
+
+  value_type& operator*() const noexcept { return epoch_->batch(); }
+  value_type* operator->() const noexcept { return &epoch_->batch(); }
+  BatchIterator& operator++() {
+    epoch_->advance();
+    return *this;
+  }
+  void operator++(int) { ++*this; }
+
+  friend bool operator==(const BatchIterator& iterator, std::default_sentinel_t) noexcept {
+    return iterator.epoch_->done();
+  }
+
+ private:
+  std::unique_ptr<LoaderEpoch<Reader>> epoch_;
+};
+
+}  // namespace accel::detail

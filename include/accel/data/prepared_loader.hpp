@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A loader in its place: the batches of one rank, on its device, announced to the accelerator. What prepare() makes of a
+// DataLoader.
+#pragma once
+
+#include <accel/data/data_loader.hpp>
+#include <accel/data/loader.hpp>
+#include <accel/data/loader_options.hpp>
+
+#include <utility>
+
+namespace accel {
+
+/// The batches that one rank gets of a DataLoader. Copies share dataset and position; the DataLoader keeps a position of
+/// its own. Local: nothing is communicated, since every rank computes the same order and takes its part.
+///
+///     for (auto& batch : loader) ...      // batches are on the device; at the last one end_of_dataloader() is true
+template <MapDataset Dataset, CollateFor<Dataset> Collate = DefaultCollate>
+class PreparedDataLoader : public detail::Loader<Dataset, Collate> {
+ public:
+  /// Throws Error(config) where the options do not fit the number of processes.
+  PreparedDataLoader(const DataLoader<Dataset, Collate>& loader, LoaderPlacement placement)
+      : detail::Loader<Dataset, Collate>(loader.reader(), loader.options(), std::move(placement)) {}
+};
+
+/// Accelerate's name: a range of the next epoch's batches without its first `batches`.
+template <class Dataset, class Collate>
+[[nodiscard]] auto skip_first_batches(const detail::Loader<Dataset, Collate>& loader, std::int64_t batches) {
+  return loader.skip_first_batches(batches);
+}
+
+}  // namespace accel

@@ -1,0 +1,215 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an accelerator and everything it has prepared share: the processes, the window, the engines of the policies, and
+// the list of what was prepared. It is the `Hooks` of engine/step.hpp: it says what each point of the step means for
+// tensors. Prepared objects hold it by shared pointer, so they may outlive the accelerator.
+#pragma once
+
+#include <accel/comm/partial_state.hpp>
+#include <accel/data/active_loaders.hpp>
+#include <accel/engine/autocast.hpp>
+#include <accel/engine/ddp.hpp>
+#include <accel/engine/grad_scaler.hpp>
+#include <accel/engine/gradients.hpp>
+#include <accel/engine/step.hpp>
+#include <accel/track/trackers.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace accel {
+
+/// Run-time values of an accelerator. What is structure is a policy; what is a number is here.
+struct AcceleratorOptions {
+  int64_t gradient_accumulation_steps = 1;  ///< for accumulate<dynamic>
+  bool sync_with_dataloader = true;         ///< the end of a loader closes the window
+  bool device_placement = true;             ///< prepare moves models and batches to the device
+  int device_index = -1;                    ///< of several CUDA devices; -1: the local rank's
+  bool step_scheduler_with_optimizer = true;  ///< schedules step when the optimizer does, not at each call
+  bool step_scheduler_once_per_process = false;  ///< Accelerate's rule: as many schedule steps as processes
+  DdpOptions ddp;
+  GradScalerOptions grad_scaler;
+  CommunicatorOptions communicator;
+  std::string project_dir;              ///< where trackers and states are written
+  std::vector<TrackerChoice> log_with;  ///< "json_lines", "tensorboard", "all", or trackers of your own
+};
+
+/// An optimizer that was prepared, as far as the window is concerned.
+struct OptimizerRecord {
+  std::vector<at::Tensor> parameters;  ///< of the model, each once
+  bool unscaled = false;               ///< in this window
+  bool finite = true;                  ///< what unscaling found
+  bool skipped = false;                ///< its last step
+};
+
+/// A model that was prepared.
+struct ModelRecord {
+  std::shared_ptr<torch::nn::Module> module;
+  std::unique_ptr<DataParallel> replica;  ///< where the backend reduces
+};
+
+template <class Backend, class Precision, class Accumulation>
+class Context {
+  struct Nothing {};
+
+ public:
+  Context(PartialState processes, const AcceleratorOptions& run_time)
+      : state(std::move(processes)),
+        options(run_time),
+        step(run_time.gradient_accumulation_steps),
+        loaders(std::make_shared<ActiveLoaders>()),
+        scaler(make_scaler(run_time)) {}
+
+  PartialState state;
+  AcceleratorOptions options;
+  Step<Backend, Precision, Accumulation> step;
+  std::shared_ptr<ActiveLoaders> loaders;
+  [[no_unique_address]] std::conditional_t<Precision::needs_scaler, GradScaler, Nothing> scaler;
+  std::vector<ModelRecord> models;
+  std::vector<std::shared_ptr<OptimizerRecord>> optimizers;
+
+  /// Gives a module its place: device, dtype, and (where the backend reduces) the same values on every rank. A module that
+  /// has its place already is left alone.
+  void adopt(const std::shared_ptr<torch::nn::Module>& module, bool place) {
+    for (const auto& known : models)
+      if (known.module == module) return;
+    if (place) module->to(state.device());
+    if constexpr (Precision::parameter_type != element_type::float32)
+      module->to(scalar_type(Precision::parameter_type));
+    ModelRecord record{module, nullptr};
+    if constexpr (Backend::distributed)
+      record.replica = std::make_unique<DataParallel>(module, state.communicator(), options.ddp);
+    models.push_back(std::move(record));
+  }
+
+  // The hooks of the step, in the order in which a window meets them.
+
+  void enter() {
+    inside_ = true;
+    if (step.window().is_open() && loader_ != 0 && !loaders->is_active(loader_)) abandon_window();
+    if (!step.window().is_open()) {
+      loader_ = loaders->innermost();
+      reset_window();
+    }
+  }
+  void leave() noexcept { inside_ = false; }
+
+  [[nodiscard]] bool last_of_loader() const {
+    return options.sync_with_dataloader && loaders->end_of_dataloader();
+  }
+
+  [[nodiscard]] static at::Tensor divide(const at::Tensor& loss, int64_t by) { return loss / by; }
+
+  [[nodiscard]] at::Tensor scale(const at::Tensor& loss) { return scaler.scale(loss); }
+
+  void arm(const at::Tensor& loss) {
+    if (suspended_ > 0) return;
+    for (auto& model : models) {
+      // One model needs no search; of several, those that the loss was computed with.
+      if (models.size() > 1 && !model.replica->reaches(loss)) continue;
+      model.replica->arm(loss);
+      armed_.push_back(model.replica.get());
+    }
+  }
+
+  void reduced() {
+    const auto armed = std::exchange(armed_, {});
+    for (auto* replica : armed) replica->finish();
+    buffers_differ_ = buffers_differ_ || !armed.empty();
+  }
+
+  void correct(double factor) {
+    if (std::exchange(corrected_, true)) return;
+    std::vector<at::Tensor> parameters;
+    for (const auto& optimizer : optimizers)
+      parameters.insert(parameters.end(), optimizer->parameters.begin(), optimizer->parameters.end());
+    for (const auto& model : models)
+      for (auto& parameter : model.module->parameters()) parameters.push_back(parameter);
+    at::NoGradGuard no_grad;
+    for (auto& gradient : gradients_of(unique_tensors(parameters))) gradient.mul_(factor);
+  }
+
+  /// Divides the gradients of an optimizer by the loss scale, once a window.
+  void unscale(OptimizerRecord& optimizer) {
+    if constexpr (Precision::needs_scaler) {
+      if (std::exchange(optimizer.unscaled, true)) return;
+      optimizer.finite = scaler.unscale_(gradients_of(optimizer.parameters));
+    }
+  }
+
+  template <class Kernel>
+  void step_scaled(Kernel& kernel) {
+    OptimizerRecord& record = kernel.record();
+    unscale(record);
+    record.skipped = !record.finite;
+    if (record.finite) kernel.step();
+    if (!inside_) end_scaled_window();
+  }
+
+  void after_window() {
+    if constexpr (Precision::needs_scaler) end_scaled_window();
+    if constexpr (Backend::distributed) share_buffers();
+  }
+
+  /// Ranks train with buffers of their own (running statistics); at the end of a window rank 0's are everybody's. Not
+  /// before: a graph that is still to be run backward may have saved them.
+  void share_buffers() {
+    if constexpr (Backend::distributed) {
+      if (!std::exchange(buffers_differ_, false)) return;
+      for (auto& model : models) model.replica->broadcast_buffers();
+    }
+  }
+
+  /// Whether a micro-batch is being processed.
+  [[nodiscard]] bool inside() const noexcept { return inside_; }
+
+  void suspend_reduction(int by) noexcept { suspended_ += by; }
+
+  [[nodiscard]] int64_t reductions() const noexcept {
+    int64_t count = 0;
+    for (const auto& model : models) count += model.replica ? model.replica->reductions() : 0;
+    return count;
+  }
+
+ private:
+  static auto make_scaler(const AcceleratorOptions& run_time) {
+    if constexpr (Precision::needs_scaler)
+      return GradScaler(run_time.grad_scaler);
+    else
+      return Nothing{};
+  }
+
+  /// A loader was left inside a window: what it had added must not leak into the next one.
+  void abandon_window() {
+    for (const auto& optimizer : optimizers)
+      for (auto& parameter : optimizer->parameters) parameter.mutable_grad().reset();
+    step.window().abandon();
+  }
+
+  void reset_window() {
+    corrected_ = false;
+    for (const auto& optimizer : optimizers) {
+      optimizer->unscaled = false;
+      optimizer->finite = true;
+    }
+  }
+
+  void end_scaled_window() {
+    scaler.update();
+    for (const auto& optimizer : optimizers) optimizer->unscaled = false;
+  }
+
+  bool inside_ = false;
+  bool corrected_ = false;
+  bool buffers_differ_ = false;
+  int suspended_ = 0;
+  uint64_t loader_ = 0;  ///< the iteration that this window was opened in
+  std::vector<DataParallel*> armed_;
+};
+
+}  // namespace accel

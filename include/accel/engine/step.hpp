@@ -1,0 +1,200 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The control flow of a training step, and nothing else: which micro-batch closes a window, what a loss is divided by,
+// when gradients are reduced, when an optimizer steps. It knows losses and optimizers by what they can do and needs no
+// LibTorch, so that a test can compile it beside a hand-written loop and compare the machine code
+// (tests/machine_code). The accelerator gives it tensors; the hooks are what an engine does at each point.
+#pragma once
+
+#include <accel/policy/accumulation.hpp>
+#include <accel/policy/backend.hpp>
+#include <accel/policy/precision.hpp>
+
+#include <cstdint>
+#include <utility>
+
+namespace accel {
+
+/// The accumulation window: the micro-batches between two optimizer steps.
+///
+/// A window closes after N micro-batches, or early at the end of the loader. Each loss is divided by N; where a window
+/// closes after k < N, its gradients are multiplied by N/k, so that they are the mean over what was seen. A stream needs no
+/// look-ahead for that.
+template <AccumulationPolicy Accumulation>
+class Window {
+ public:
+  /// `steps` counts only where the policy leaves the number to run time.
+  explicit Window(std::int64_t steps = 1) noexcept : steps_(steps) {}
+
+  [[nodiscard]] std::int64_t steps() const noexcept {
+    if constexpr (Accumulation::is_static)
+      return Accumulation::steps;
+    else
+      return steps_;
+  }
+  void set_steps(std::int64_t steps) noexcept
+    requires(!Accumulation::is_static)
+  {
+    steps_ = steps;
+  }
+
+  /// Whether the current micro-batch closes its window; true outside `accumulate`.
+  [[nodiscard]] bool closes() const noexcept { return closes_; }
+  /// Whether a micro-batch of an unfinished window lies behind us.
+  [[nodiscard]] bool is_open() const noexcept { return seen_ > 0 && !closes_; }
+  /// Micro-batches of this window so far.
+  [[nodiscard]] std::int64_t seen() const noexcept { return seen_; }
+
+  void begin(bool last_of_loader) noexcept {
+    if (closes_) seen_ = 0;
+    ++seen_;
+    inside_ = true;
+    closes_ = last_of_loader || seen_ >= steps();
+  }
+  void end() noexcept { inside_ = false; }
+  /// Forgets an unfinished window. The caller clears the gradients.
+  void abandon() noexcept {
+    seen_ = 0;
+    closes_ = true;
+  }
+  /// Continues where a saved window stood.
+  void resume(std::int64_t seen) noexcept {
+    seen_ = seen;
+    closes_ = seen == 0;
+  }
+
+  [[nodiscard]] std::int64_t divisor() const noexcept { return inside_ ? steps() : 1; }
+  /// What gradients of a closing window are multiplied by: N/k, 1 for a full one.
+  [[nodiscard]] double correction() const noexcept {
+    return closes_ && seen_ > 0 && seen_ < steps() ? static_cast<double>(steps()) / static_cast<double>(seen_)
+                                                   : 1.0;
+  }
+
+ private:
+  std::int64_t steps_;
+  std::int64_t seen_ = 0;
+  bool closes_ = true;
+  bool inside_ = false;
+};
+
+/// A window of one micro-batch has no state: every question has a constant answer.
+template <AccumulationPolicy Accumulation>
+  requires(Accumulation::is_static && Accumulation::steps == 1)
+class Window<Accumulation> {
+ public:
+  explicit constexpr Window(std::int64_t = 1) noexcept {}
+  [[nodiscard]] static constexpr std::int64_t steps() noexcept { return 1; }
+  [[nodiscard]] static constexpr bool closes() noexcept { return true; }
+  [[nodiscard]] static constexpr bool is_open() noexcept { return false; }
+  [[nodiscard]] static constexpr std::int64_t seen() noexcept { return 0; }
+  static constexpr void begin(bool) noexcept {}
+  static constexpr void end() noexcept {}
+  static constexpr void abandon() noexcept {}
+  static constexpr void resume(std::int64_t) noexcept {}
+  [[nodiscard]] static constexpr std::int64_t divisor() noexcept { return 1; }
+  [[nodiscard]] static constexpr double correction() noexcept { return 1.0; }
+};
+
+/// The step of one set of policies.
+///
+/// `Hooks` of a call are only asked for what the policies need:
+///   hooks.enter(), hooks.leave()                      around a micro-batch; `leave` also where it threw
+///   hooks.last_of_loader() -> bool                    accumulation: whether this is the loader's last micro-batch
+///   hooks.divide(loss, n) -> loss                     accumulation: the loss over n
+///   hooks.scale(loss) -> loss                         precision with a scaler
+///   hooks.arm(loss), hooks.reduced()                  backend that reduces: before and after a reducing backward
+///   hooks.correct(factor)                             accumulation: multiply the window's gradients
+///   hooks.after_window()                              accumulation, scaler or backend: the window is over
+///   hooks.step_scaled(optimizer)                      precision with a scaler: step unless a gradient overflowed
+template <BackendPolicy Backend, PrecisionPolicy Precision, AccumulationPolicy Accumulation>
+class Step {
+ public:
+  static constexpr bool accumulates = !(Accumulation::is_static && Accumulation::steps == 1);
+  static constexpr bool reduces = Backend::distributed;
+  static constexpr bool scales = Precision::needs_scaler;
+
+  explicit constexpr Step(std::int64_t steps = 1) noexcept : window_(steps) {}
+
+  [[nodiscard]] auto& window() noexcept { return window_; }
+  [[nodiscard]] const auto& window() const noexcept { return window_; }
+  [[nodiscard]] constexpr bool sync_gradients() const noexcept { return window_.closes(); }
+
+  /// Runs `body` as one micro-batch of the window.
+  template <class Body, class Hooks>
+  void accumulate(Body&& body, Hooks&& hooks) {
+    if constexpr (accumulates || reduces || scales) {
+      hooks.enter();
+      if constexpr (accumulates) window_.begin(hooks.last_of_loader());
+      const Leaving leaving{*this, hooks};
+      std::forward<Body>(body)();
+      if (window_.closes()) hooks.after_window();
+    } else {
+      std::forward<Body>(body)();
+    }
+  }
+
+  /// Runs the backward of a loss. `arguments` go to its `backward`.
+  template <class Loss, class Hooks, class... Arguments>
+  void backward(const Loss& loss, Hooks&& hooks, Arguments&&... arguments) {
+    if constexpr (!accumulates && !reduces && !scales) {
+      loss.backward(std::forward<Arguments>(arguments)...);
+    } else {
+      Loss prepared = loss;
+      if constexpr (accumulates) {
+        if (window_.divisor() != 1) prepared = hooks.divide(prepared, window_.divisor());
+      }
+      if constexpr (scales) prepared = hooks.scale(prepared);
+      if constexpr (reduces) {
+        if (window_.closes()) hooks.arm(prepared);
+      }
+      prepared.backward(std::forward<Arguments>(arguments)...);
+      if constexpr (reduces) {
+        if (window_.closes()) hooks.reduced();
+      }
+    }
+  }
+
+  /// Steps an optimizer where the window closes; elsewhere nothing happens.
+  template <class Optimizer, class Hooks>
+  void step(Optimizer&& optimizer, Hooks&& hooks) {
+    if (!window_.closes()) return;
+    finish_gradients(hooks);
+    if constexpr (scales)
+      hooks.step_scaled(optimizer);
+    else
+      optimizer.step();
+  }
+
+  /// Clears gradients where the window closes; elsewhere they are still being added to.
+  template <class Optimizer, class... Arguments>
+  void zero_grad(Optimizer&& optimizer, Arguments&&... arguments) {
+    if (window_.closes()) optimizer.zero_grad(std::forward<Arguments>(arguments)...);
+  }
+
+  /// Makes the gradients of a closing window the mean over what it saw. The hooks see to it that this happens once.
+  template <class Hooks>
+  void finish_gradients(Hooks&& hooks) {
+    if constexpr (accumulates) {
+      if (const double factor = window_.correction(); factor != 1.0) hooks.correct(factor);
+    }
+  }
+
+ private:
+  /// Ends a micro-batch, also one that throws.
+  template <class Hooks>
+  struct Leaving {
+    Step& step;
+    Hooks& hooks;
+    ~Leaving() {
+      step.window_.end();
+      hooks.leave();
+    }
+  };
+  template <class Hooks>
+  Leaving(Step&, Hooks&) -> Leaving<Hooks>;
+
+  [[no_unique_address]] Window<Accumulation> window_;
+};
+
+}  // namespace accel

@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The stack of active_loaders.hpp.
+#include <accel/data/active_loaders.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace accel {
+
+struct ActiveLoaders::Iteration::Flags {
+  std::int64_t remainder;
+  bool last_batch = false;
+  std::uint64_t number = 0;
+};
+
+ActiveLoaders::Iteration::Iteration(std::shared_ptr<ActiveLoaders> loaders, std::int64_t remainder)
+    : loaders_(std::move(loaders)), flags_(new Flags{.remainder = remainder}) {
+  if (!loaders_) return;
+  flags_->number = ++loaders_->iterations_;
+  loaders_->stack_.push_back(flags_.get());
+}
+
+ActiveLoaders::Iteration::Iteration(Iteration&& other) noexcept = default;
+
+ActiveLoaders::Iteration::~Iteration() {
+  // Not simply the top: an outer loop's iterator may be destroyed before an inner one's.
+  if (loaders_) std::erase(loaders_->stack_, flags_.get());
+}
+
+void ActiveLoaders::Iteration::reached_last_batch() noexcept { flags_->last_batch = true; }
+
+ActiveLoaders::ActiveLoaders() = default;
+ActiveLoaders::~ActiveLoaders() = default;
+
+bool ActiveLoaders::end_of_dataloader() const noexcept { return in_dataloader() && stack_.back()->last_batch; }
+
+std::int64_t ActiveLoaders::remainder() const noexcept { return in_dataloader() ? stack_.back()->remainder : -1; }
+
+std::uint64_t ActiveLoaders::innermost() const noexcept { return in_dataloader() ? stack_.back()->number : 0; }
+
+bool ActiveLoaders::is_active(std::uint64_t iteration) const noexcept {
+  return std::any_of(stack_.begin(), stack_.end(),
+                     [&](const Iteration::Flags* flags) { return flags->number == iteration; });
+}
+
+}  // namespace accel

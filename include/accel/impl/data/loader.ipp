@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What loaders do that does not depend on the type of the dataset: bodies of loader_options.hpp, batch_reader.hpp and
+// loader_epoch.hpp.
+#include <accel/data/batch_reader.hpp>
+#include <accel/data/loader.hpp>
+#include <accel/data/loader_epoch.hpp>
+#include <accel/data/loader_options.hpp>
+#include <accel/data/sampler.hpp>
+#include <accel/detail/error.hpp>
+
+#include <ATen/Parallel.h>
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <string>
+
+namespace accel::detail {
+
+void check_loader_options(const DataLoaderOptions& options) {
+  if (options.batch_size < 1)
+    fail(ErrorCategory::config, "batch_size is {}, and must be at least 1", options.batch_size);
+  if (options.num_workers < 0)
+    fail(ErrorCategory::config, "num_workers is {}, and must be 0 or more", options.num_workers);
+  if (options.prefetch_factor < 1)
+    fail(ErrorCategory::config, "prefetch_factor is {}, and must be at least 1; use num_workers = 0 to read nothing ahead",
+         options.prefetch_factor);
+  if (options.num_workers > std::numeric_limits<int>::max() / options.prefetch_factor)
+    fail(ErrorCategory::config, "num_workers {} with prefetch_factor {} is more than can be counted", options.num_workers,
+         options.prefetch_factor);
+}
+
+IndexPlan make_plan(const DataLoaderOptions& options, const LoaderPlacement& placement, std::int64_t samples) {
+  return IndexPlan({.samples = samples,
+                    .batch_size = options.batch_size,
+                    .num_processes = placement.num_processes,
+                    .process_index = placement.process_index,
+                    .drop_last = options.drop_last,
+                    .even_batches = options.even_batches,
+                    .split_batches = options.split_batches});
+}
+
+std::uint64_t choose_seed(const DataLoaderOptions& options, const LoaderPlacement& placement) {
+  if (options.data_seed) return *options.data_seed;
+  return placement.seed ? *placement.seed : default_data_seed();
+}
+
+namespace {
+
+std::string sentence(c10::ArrayRef<std::size_t> indices, const std::string& reason) {
+  constexpr std::size_t shown = 16;
+  const auto some = indices.slice(0, std::min(indices.size(), shown));
+  return fmt::format("reading the samples [{}{}] failed: {}", fmt::join(some, ", "),
+                     indices.size() > shown ? fmt::format(", ... {} in all", indices.size()) : "", reason);
+}
+
+}  // namespace
+
+void rethrow_naming_samples(c10::ArrayRef<std::size_t> indices) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    std::throw_with_nested(Error(error.category(), sentence(indices, error.what())));
+  } catch (const c10::Error& error) {
+    std::throw_with_nested(Error(ErrorCategory::data, sentence(indices, error.what_without_backtrace())));
+  } catch (const std::exception& error) {
+    std::throw_with_nested(Error(ErrorCategory::data, sentence(indices, error.what())));
+  } catch (...) {
+    std::throw_with_nested(Error(ErrorCategory::data, sentence(indices, "an exception that is no std::exception")));
+  }
+}
+
+at::Tensor to_device(const at::Tensor& tensor, c10::Device device, bool non_blocking) {
+  if (!tensor.defined()) return tensor;
+  return tensor.to(tensor.options().device(device), non_blocking);
+}
+
+at::Tensor to_pinned_memory(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().is_cpu() ? tensor.pin_memory() : tensor;
+}
+
+IntraopThreads::IntraopThreads() : count_(at::get_num_threads()) {}
+
+IntraopThreads::~IntraopThreads() { at::set_num_threads(count_); }
+
+void IntraopThreads::use_one_here() noexcept { at::set_num_threads(1); }
+
+}  // namespace accel::detail

@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+#include <accel/engine/gradients.hpp>
+
+#include <ATen/ATen.h>
+
+#include <unordered_set>
+
+namespace accel {
+
+std::vector<NamedParameter> unique_parameters(const torch::nn::Module& module) {
+  std::vector<NamedParameter> unique;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& item : module.named_parameters())
+    if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second)
+      unique.emplace_back(item.key(), item.value());
+  return unique;
+}
+
+std::vector<at::Tensor> unique_tensors(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> unique;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& tensor : tensors)
+    if (seen.insert(tensor.unsafeGetTensorImpl()).second) unique.push_back(tensor);
+  return unique;
+}
+
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> gradients;
+  gradients.reserve(parameters.size());
+  for (const auto& parameter : parameters)
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  return gradients;
+}
+
+at::Tensor clip_norm_(const std::vector<at::Tensor>& gradients, double max_norm, double norm_type) {
+  if (gradients.empty()) return at::zeros({});
+  at::NoGradGuard no_grad;
+  auto norms = at::_foreach_norm(gradients, norm_type);
+  for (auto& norm : norms) norm = norm.to(norms.front().device());
+  auto total = at::linalg_vector_norm(at::stack(norms), norm_type);
+  auto factor = (max_norm / (total + 1e-6)).clamp_max(1.0);
+  factor = at::where(at::isfinite(total), factor, at::ones_like(factor));
+  at::_foreach_mul_(gradients, factor);
+  return total;
+}
+
+void clip_value_(const std::vector<at::Tensor>& gradients, double clip_value) {
+  at::NoGradGuard no_grad;
+  if (!gradients.empty()) {
+    at::_foreach_clamp_min_(gradients, -clip_value);
+    at::_foreach_clamp_max_(gradients, clip_value);
+  }
+}
+
+}  // namespace accel

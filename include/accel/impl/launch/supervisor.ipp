@@ -1,0 +1,328 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+#include <accel/detail/error.hpp>
+#include <accel/launch/process_tree.hpp>
+#include <accel/launch/program_path.hpp>
+#include <accel/launch/rank_environment.hpp>
+#include <accel/launch/supervisor.hpp>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <unordered_set>
+#include <utility>
+
+namespace accel::detail {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+/// What an event of the epoll set belongs to; ranks have their own number.
+constexpr std::uint32_t signal_event = 0xffffffffU;
+constexpr std::uint32_t lifeline_event = 0xfffffffeU;
+
+/// How long ranks have once the front process is gone: nobody waits for the job any more.
+constexpr milliseconds orphan_grace{3000};
+
+/// A SIGINT this soon after another signal is the same wish, sent to the process and to its group (as `timeout` does).
+constexpr milliseconds same_wish{500};
+
+void add_event(int set, int fd, std::uint32_t name) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = name;
+  if (::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) != 0)
+    fail(ErrorCategory::launch, "the ranks cannot be watched: {}", std::strerror(errno));
+}
+
+void remove_event(int set, FileDescriptor& fd) {
+  // Closing alone is not enough while a child that has not got to its exec holds a copy.
+  if (fd) ::epoll_ctl(set, EPOLL_CTL_DEL, fd.get(), nullptr);
+  fd.close();
+}
+
+FileDescriptor open_file(const std::filesystem::path& path, int flags) {
+  FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0644));
+  if (!file)
+    fail(ErrorCategory::launch, "{} cannot be opened: {}; see --log_dir", path.string(), std::strerror(errno));
+  return file;
+}
+
+std::string signal_name(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
+}
+
+std::string seconds(milliseconds time) { return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000.0); }
+
+/// "rank 1" or "ranks 1, 2 and 5"; long lists are cut.
+std::string list_of(const std::vector<int>& ranks) {
+  constexpr std::size_t most = 8;
+  if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
+  const auto shown = std::min(ranks.size(), most);
+  const std::vector<int> head(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(shown - 1));
+  if (ranks.size() > most) return fmt::format("ranks {} and {} others", fmt::join(head, ", "), ranks.size() - head.size());
+  return fmt::format("ranks {} and {}", fmt::join(head, ", "), ranks.back());
+}
+
+}  // namespace
+
+void report_line(const std::string& sentence) {
+  pollfd target{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&target, 1, 200) <= 0 || (target.revents & POLLOUT) == 0) return;
+  const auto line = fmt::format("accel-launch: {}\n", sentence);
+  // In one call, so that it is not torn by what ranks write.
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+Supervisor::Supervisor(const LaunchJob& job, std::string program, ListeningSocket socket,
+                       FileDescriptor lifeline, const sigset_t& signal_mask)
+    : job_(job),
+      program_(std::move(program)),
+      socket_(std::move(socket)),
+      lifeline_(std::move(lifeline)),
+      signal_mask_(signal_mask) {
+  sigset_t watched;
+  sigemptyset(&watched);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&watched, number);
+  signals_ = FileDescriptor(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
+  events_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
+  if (!signals_ || !events_)
+    fail(ErrorCategory::launch, "the ranks cannot be watched: {}", std::strerror(errno));
+  add_event(events_.get(), signals_.get(), signal_event);
+  add_event(events_.get(), lifeline_.get(), lifeline_event);
+}
+
+int Supervisor::run() {
+  try {
+    start_all();
+  } catch (const Error& error) {
+    report_line(error.what());
+    kill_all();
+    return 1;
+  }
+  watch();
+  report_others();
+  return exit_code();
+}
+
+void Supervisor::start_all() {
+  const auto caller = current_environment();
+  const MeetingPoint meeting_point{socket_.port(), socket_.fd()};
+  const auto nothing = open_file("/dev/null", O_RDONLY);
+  ranks_.resize(static_cast<std::size_t>(job_.num_processes));
+  for (auto& rank : ranks_) {
+    const int number = index_of(rank);
+    RankStart start;
+    start.path = program_;
+    start.arguments = job_.command;
+    for (const auto& [name, value] : rank_environment(job_, number, meeting_point, caller))
+      start.environment.push_back(fmt::format("{}={}", name, value));
+    if (number == 0) start.inherited_fd = socket_.fd();
+    if (number != 0) start.input = nothing.get();
+    start.signal_mask = signal_mask_;
+    FileDescriptor output;
+    FileDescriptor error;
+    if (!job_.log_dir.empty()) {
+      const auto folder = job_.log_dir / std::to_string(number);
+      output = open_file(folder / "stdout.log", O_WRONLY | O_CREAT | O_APPEND);
+      error = open_file(folder / "stderr.log", O_WRONLY | O_CREAT | O_APPEND);
+      start.output = output.get();
+      start.error = error.get();
+    }
+    try {
+      rank.process = start_rank(start);
+    } catch (const Error& failure) {
+      fail(ErrorCategory::launch, "rank {} of {} was not started: {}", number, job_.num_processes, failure.what());
+    }
+    rank.running = true;
+    if (rank.process.pidfd) add_event(events_.get(), rank.process.pidfd.get(), static_cast<std::uint32_t>(number));
+    // From here on the port lives and dies with rank 0: peers of a dead rank 0 are refused at once instead of waiting.
+    if (number == 0) socket_.close();
+  }
+}
+
+/// Ends when nothing of the job is left.
+void Supervisor::watch() {
+  while (true) {
+    reap();
+    if (!any_running()) {
+      if (::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG | WNOWAIT) != 0) return;  // no child at all
+      if (!kill_time_) {
+        stop(SIGTERM, job_.grace_period);
+        report(fmt::format("every rank has ended, but processes that they started are running; stopping them (killed after {})",
+                           seconds(job_.grace_period)));
+      }
+    }
+    if (kill_time_ && Clock::now() >= *kill_time_) {
+      kill_all();
+      return;
+    }
+    wait_for_event();
+  }
+}
+
+void Supervisor::wait_for_event() {
+  int timeout = -1;
+  if (kill_time_) {
+    const auto left = std::chrono::ceil<milliseconds>(*kill_time_ - Clock::now()).count();
+    timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000));
+  }
+  // Room for all: the kernel lists descriptors in the order in which they became ready, so that the first rank of the list
+  // is the first that ended, even if this process was not running meanwhile. (waitpid goes by the order of their start.)
+  std::vector<epoll_event> ready(ranks_.size() + 2);
+  const int count = ::epoll_wait(events_.get(), ready.data(), static_cast<int>(ready.size()), timeout);
+  for (int i = 0; i < count; ++i) {
+    const auto name = ready[static_cast<std::size_t>(i)].data.u32;
+    if (name == signal_event) {
+      on_signal();
+    } else if (name == lifeline_event) {
+      remove_event(events_.get(), lifeline_);
+      stop(SIGTERM, std::min(job_.grace_period, orphan_grace));
+    } else {
+      auto& rank = ranks_[name];
+      int status = 0;
+      if (rank.running && ::waitpid(rank.process.pid, &status, WNOHANG) == rank.process.pid) on_end(rank, status);
+    }
+  }
+}
+
+void Supervisor::on_signal() {
+  signalfd_siginfo info{};
+  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+    const int number = static_cast<int>(info.ssi_signo);
+    if (number == SIGCHLD) continue;  // reap() looks after every event
+    if (!signal_ && !first_failure_) {
+      const auto running = list_of_running();
+      signal_ = number;
+      stop(number, job_.grace_period);
+      report(fmt::format("{}: stopping {} (killed after {}{})", signal_name(number),
+                         running.empty() ? "what ranks left running" : running, seconds(job_.grace_period),
+                         number == SIGINT ? ", or by a second Ctrl-C" : ""));
+    } else if (number == SIGINT && Clock::now() - stop_time_ > same_wish) {
+      kill_time_ = Clock::now();  // somebody does not want to wait
+    }
+  }
+}
+
+/// Waits for children that have no descriptor in the set: orphans that were handed to us, and ranks on old kernels.
+void Supervisor::reap() {
+  siginfo_t info{};
+  while (info.si_pid = 0, ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
+    const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& candidate) {
+      return candidate.running && candidate.process.pid == info.si_pid;
+    });
+    // A rank with a descriptor waits for its event, which keeps the order; its end also brings us back here.
+    if (rank != ranks_.end() && rank->process.pidfd) return;
+    int status = 0;
+    if (::waitpid(info.si_pid, &status, WNOHANG) <= 0) return;
+    if (rank != ranks_.end()) on_end(*rank, status);
+  }
+}
+
+void Supervisor::on_end(Rank& rank, int status) {
+  rank.running = false;
+  rank.status = status;
+  rank.exec_error = exec_error(rank.process);
+  remove_event(events_.get(), rank.process.pidfd);
+  rank.process.exec_fault.close();
+  if (rank.succeeded() || kill_time_) return;
+  first_failure_ = index_of(rank);
+  const auto running = list_of_running();
+  stop(SIGTERM, job_.grace_period);
+  report(fmt::format("rank {} of {} failed first: {}{}", *first_failure_, ranks_.size(), ending_of(rank),
+                     running.empty() ? "" : fmt::format("; stopping {}", running)));
+}
+
+void Supervisor::stop(int signal, milliseconds grace) {
+  stop_time_ = Clock::now();
+  const auto kill_time = stop_time_ + grace;
+  kill_time_ = kill_time_ ? std::min(*kill_time_, kill_time) : kill_time;
+  std::unordered_set<pid_t> groups;
+  for (const auto& rank : ranks_) {
+    if (!rank.running) continue;
+    // Its number cannot be another's: nobody has waited for the rank yet. (ESRCH: it has not got to its setsid.)
+    if (::kill(-rank.process.pid, signal) != 0) ::kill(rank.process.pid, signal);
+    groups.insert(rank.process.pid);
+  }
+  // What left its rank's group, or outlived its rank.
+  for (const auto& process : descendants(::getpid()))
+    if (!groups.contains(process.group) && !groups.contains(process.pid)) ::kill(process.pid, signal);
+}
+
+void Supervisor::kill_all() {
+  for (const auto& rank : ranks_) {
+    if (!rank.running) continue;
+    killed_.push_back(index_of(rank));
+    ::kill(-rank.process.pid, SIGKILL);
+  }
+  kill_descendants([this](pid_t pid, int status) {
+    for (auto& rank : ranks_) {
+      if (!rank.running || rank.process.pid != pid) continue;
+      rank.running = false;
+      rank.status = status;
+    }
+  });
+}
+
+bool Supervisor::any_running() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.running; });
+}
+
+std::string Supervisor::list_of_running() const {
+  std::vector<int> running;
+  for (const auto& rank : ranks_)
+    if (rank.running) running.push_back(index_of(rank));
+  return running.empty() ? "" : list_of(running);
+}
+
+std::string Supervisor::ending_of(const Rank& rank) const {
+  if (rank.exec_error != 0) return exec_fault(program_, rank.exec_error);
+  const auto log = job_.log_dir.empty()
+                       ? std::string()
+                       : fmt::format(" (see {})", (job_.log_dir / std::to_string(index_of(rank)) / "stderr.log").string());
+  if (WIFSIGNALED(rank.status))
+    return fmt::format("killed by {} ({}){}{}", signal_name(WTERMSIG(rank.status)), ::sigdescr_np(WTERMSIG(rank.status)),
+                       WCOREDUMP(rank.status) ? ", core dumped" : "", log);
+  return fmt::format("exit code {}{}", WEXITSTATUS(rank.status), log);
+}
+
+void Supervisor::report(const std::string& sentence) const {
+  if (!job_.quiet) report_line(sentence);
+}
+
+/// What came after the first failure, where it was not simply the SIGTERM that we sent.
+void Supervisor::report_others() const {
+  if (!killed_.empty())
+    report(fmt::format("{} did not end within the grace period and {} killed (--grace_period)", list_of(killed_),
+                       killed_.size() == 1 ? "was" : "were"));
+  if (!first_failure_) return;
+  for (const auto& rank : ranks_) {
+    const bool ours = WIFSIGNALED(rank.status) && (WTERMSIG(rank.status) == SIGTERM || WTERMSIG(rank.status) == SIGKILL);
+    if (index_of(rank) != *first_failure_ && !rank.succeeded() && !ours)
+      report(fmt::format("after it, rank {}: {}", index_of(rank), ending_of(rank)));
+  }
+}
+
+int Supervisor::exit_code() const {
+  constexpr int killed_by = 128;
+  if (signal_) return killed_by + *signal_;
+  if (!first_failure_) return 0;
+  const auto& rank = ranks_[static_cast<std::size_t>(*first_failure_)];
+  if (rank.exec_error != 0) return exec_exit_code(rank.exec_error);
+  return WIFSIGNALED(rank.status) ? killed_by + WTERMSIG(rank.status) : WEXITSTATUS(rank.status);
+}
+
+}  // namespace accel::detail

@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A handle to the user's optimizer that steps where a window closes, with a fused kernel where there is one, and not at
+// all where the scaler found an overflow. The user's object keeps its options, groups and state, which are read at every
+// step. Comes after engine/context.hpp and fused.hpp; lr_scheduler.hpp follows it.
+#pragma once
+
+#include <accel/engine/context.hpp>
+#include <accel/optim/fused.hpp>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace accel {
+
+/// What the step does to one optimizer; shared by the handles of one optimizer.
+template <class Optimizer, class Precision>
+class OptimizerKernel {
+ public:
+  explicit OptimizerKernel(std::shared_ptr<Optimizer> optimizer)
+      : optimizer_(std::move(optimizer)), record_(std::make_shared<OptimizerRecord>()) {
+    for (auto& group : optimizer_->param_groups()) {
+      // A tensor registered under two names may have been given twice; it is one parameter.
+      group.params() = unique_tensors(group.params());
+      record_->parameters.insert(record_->parameters.end(), group.params().begin(), group.params().end());
+    }
+    record_->parameters = unique_tensors(record_->parameters);
+    if constexpr (Precision::master_weights) make_masters();
+  }
+
+  [[nodiscard]] Optimizer& optimizer() const noexcept { return *optimizer_; }
+  [[nodiscard]] const std::shared_ptr<Optimizer>& shared() const noexcept { return optimizer_; }
+  [[nodiscard]] OptimizerRecord& record() const noexcept { return *record_; }
+  [[nodiscard]] const std::shared_ptr<OptimizerRecord>& shared_record() const noexcept { return record_; }
+
+  /// The optimizer's own tensor of each parameter, and the model's.
+  [[nodiscard]] std::vector<std::pair<at::Tensor, at::Tensor>> parameter_pairs() const {
+    std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
+    if constexpr (Precision::master_weights)
+      for (const auto& [parameter, master] : masters_) pairs.emplace_back(master, parameter);
+    else
+      for (const auto& parameter : record_->parameters) pairs.emplace_back(parameter, parameter);
+    return pairs;
+  }
+
+  void step() {
+    if constexpr (Precision::master_weights) gradients_to_masters();
+    if constexpr (has_fused_kernel<Optimizer>)
+      fused_step(*optimizer_, scratch_);
+    else
+      optimizer_->step();
+    if constexpr (Precision::master_weights) masters_to_parameters();
+  }
+
+  /// Gradients that lie in a reducer's bucket are views, which the object's own zero_grad refuses.
+  void zero_grad(bool set_to_none) {
+    for (auto& parameter : record_->parameters) {
+      auto& gradient = parameter.mutable_grad();
+      if (!gradient.defined()) continue;
+      if (set_to_none) {
+        gradient.reset();
+      } else {
+        at::NoGradGuard no_grad;
+        gradient.zero_();
+      }
+    }
+    record_->unscaled = false;
+  }
+
+ private:
+  /// The optimizer is given fp32 copies in place of the 16-bit parameters, so that its state is fp32 too.
+  void make_masters() {
+    for (auto& group : optimizer_->param_groups())
+      for (auto& parameter : group.params()) {
+        auto master = parameter.detach().to(at::kFloat).requires_grad_(parameter.requires_grad());
+        masters_.emplace_back(parameter, master);
+        parameter = master;
+      }
+  }
+  void gradients_to_masters() {
+    for (auto& [parameter, master] : masters_) {
+      auto& gradient = master.mutable_grad();
+      if (parameter.grad().defined())
+        gradient = parameter.grad().to(at::kFloat);
+      else
+        gradient.reset();
+    }
+  }
+  void masters_to_parameters() {
+    at::NoGradGuard no_grad;
+    for (auto& [parameter, master] : masters_) parameter.copy_(master);
+  }
+
+  std::shared_ptr<Optimizer> optimizer_;
+  std::shared_ptr<OptimizerRecord> record_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> masters_;  ///< parameter, its fp32 copy
+  FusedScratch scratch_;
+};
+
+/// What `prepare` returns for an optimizer. Copies share it.
+template <class Optimizer, class Precision, class Context>
+class PreparedOptimizer {
+ public:
+  using Kernel = OptimizerKernel<Optimizer, Precision>;
+
+  PreparedOptimizer(std::shared_ptr<Kernel> kernel, std::shared_ptr<Context> context)
+      : kernel_(std::move(kernel)), context_(std::move(context)) {}
+
+  /// Steps if this micro-batch closes its window; else does nothing. With a scaler, a window whose gradients overflowed is
+  /// skipped.
+  void step() {
+    context_->step.step(*kernel_, *context_);
+    if (!context_->inside() && context_->step.sync_gradients()) context_->share_buffers();
+  }
+
+  /// Clears the gradients if this micro-batch closes its window; else does nothing, since they are being added to.
+  /// Cleared means undefined, as in Python, unless `set_to_none` is false.
+  void zero_grad(bool set_to_none = true) { context_->step.zero_grad(*kernel_, set_to_none); }
+
+  /// Whether the last step was skipped because a gradient was not finite.
+  [[nodiscard]] bool step_was_skipped() const noexcept { return kernel_->record().skipped; }
+
+  /// The user's optimizer.
+  [[nodiscard]] Optimizer& unwrap() const noexcept { return kernel_->optimizer(); }
+  Optimizer* operator->() const noexcept { return &kernel_->optimizer(); }
+  [[nodiscard]] std::vector<torch::optim::OptimizerParamGroup>& param_groups() const noexcept {
+    return kernel_->optimizer().param_groups();
+  }
+  [[nodiscard]] OptimizerRecord& record() const noexcept { return kernel_->record(); }
+
+ private:
+  std::shared_ptr<Kernel> kernel_;
+  std::shared_ptr<Context> context_;
+};
+
+template <class T>
+inline constexpr bool is_prepared_optimizer = false;
+template <class O, class P, class C>
+inline constexpr bool is_prepared_optimizer<PreparedOptimizer<O, P, C>> = true;
+
+}  // namespace accel

@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A placement whose engine is not in this release.
+// expect: accel: recomputed<...> needs an engine that this release does not have;
+// expect: use the same placement without it
+
+#include "support/accelerator_head.hpp"
+
+#ifndef ACCEL_BAD
+using placement = accel::on<accel::cpu>;
+#else
+using placement = accel::on<accel::cpu, accel::recomputed<>>;
+#endif
+
+accel::RunnableAccelerator<accel::single, accel::fp32, accel::accumulate<1>, placement> accelerator;

@@ -1,0 +1,14 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A device where offload needs the name of what waits.
+// expect: accel: offload<...> needs names of what waits elsewhere, each once;
+// expect: use offload<optimizer_state> or offload<optimizer_state, parameters>
+
+#include <accel/policy/placement.hpp>
+
+#ifndef ACCEL_BAD
+using extra = accel::offload<accel::optimizer_state>;
+#else
+using extra = accel::offload<accel::cpu>;
+#endif

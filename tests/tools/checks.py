@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: The accel authors
+# SPDX-License-Identifier: Apache-2.0
+"""Proves that the scripts of tools/check can fail: each gets a small sound tree, then the same tree with one fault."""
+
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+HEAD = "// SPDX-FileCopyrightText: The accel authors\n// SPDX-License-Identifier: Apache-2.0\n"
+SOUND = {
+    "CMakeLists.txt": HEAD.replace("//", "#")
+    + "set(ACCEL_BASE_SOURCES\n  comm/ranks\n  config/config\n)\nset(ACCEL_TORCH_SOURCES\n  engine/ddp\n)\n",
+    ".clang-format": (PROJECT / ".clang-format").read_text(),
+    "include/accel/accel.hpp": HEAD + "#include <accel/accelerator.hpp>\n",
+    "include/accel/policies.hpp": HEAD + "#include <accel/policy/backend.hpp>\n",
+    "include/accel/accelerator.hpp": HEAD + "#include <accel/engine/ddp.hpp>\n",
+    "include/accel/policy/backend.hpp": HEAD + "#include <accel/detail/unmet.hpp>\n",
+    "include/accel/detail/unmet.hpp": HEAD + "#include <string_view>\n",
+    "include/accel/config/config.hpp": HEAD + "#include <torch/headeronly/version.h>\n",
+    "include/accel/comm/ranks.hpp": HEAD,
+    "include/accel/data/dataset.hpp": HEAD,
+    "include/accel/track/record.hpp": HEAD,
+    "include/accel/engine/ddp.hpp": HEAD + "#include <accel/policies.hpp>\n\n#include <torch/torch.h>\n",
+    "include/accel/impl/comm/ranks.ipp": HEAD + "#include <accel/comm/ranks.hpp>\n",
+    "include/accel/impl/config/config.ipp": HEAD + "#include <accel/config/config.hpp>\n",
+    "include/accel/impl/engine/ddp.ipp": HEAD + "#include <accel/engine/ddp.hpp>\n",
+}
+
+
+class Check(unittest.TestCase):
+    script = None
+
+    def run_check(self, changes):
+        """Exit status and output of the check on the sound tree with some files replaced (None: removed)."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in (SOUND | changes).items():
+                if text is not None:
+                    file = pathlib.Path(folder, name)
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_text(text)
+            done = subprocess.run([PROJECT / "tools/check" / self.script, "--root", folder],
+                                  capture_output=True, text=True, check=False)
+            return done.returncode, done.stdout + done.stderr
+
+    def accepts(self, changes):
+        status, output = self.run_check(changes)
+        self.assertEqual(status, 0, output)
+        return output
+
+    def refuses(self, changes, *words):
+        status, output = self.run_check(changes)
+        self.assertEqual(status, 1, output)
+        for word in words:
+            self.assertIn(word, output)
+
+
+class Layers(Check):
+    script = "layers"
+
+    def included(self, file, target):
+        return {file: SOUND.get(file, HEAD) + f"#include {target}\n"}
+
+    def test_sound(self):
+        self.accepts({})
+
+    def test_to_the_right(self):
+        self.refuses(self.included("include/accel/comm/ranks.hpp", "<accel/engine/ddp.hpp>"),
+                     "include/accel/comm/ranks.hpp:3: layer comm must not include <accel/engine/ddp.hpp>", "to its right")
+
+    def test_body_counts_for_its_layer(self):
+        self.refuses(self.included("include/accel/impl/config/config.ipp", "<accel/comm/ranks.hpp>"), "layer config must not")
+
+    def test_neighbour(self):
+        self.refuses(self.included("include/accel/data/dataset.hpp", "<accel/track/record.hpp>"), "a neighbour")
+
+    def test_door(self):
+        self.refuses(self.included("include/accel/engine/ddp.hpp", "<accel/accel.hpp>"), "layer accel is to its right")
+        self.refuses(self.included("include/accel/policy/backend.hpp", "<accel/policies.hpp>"), "layer policies is to its right")
+
+    def test_libtorch_in_a_light_layer(self):
+        self.refuses(self.included("include/accel/policy/backend.hpp", "<ATen/ATen.h>"), "must not need LibTorch")
+
+    def test_quoted(self):
+        self.refuses(self.included("include/accel/engine/ddp.hpp", '"../comm/ranks.hpp"'), "write #include <accel/...>")
+
+    def test_unknown_layer(self):
+        self.refuses({"include/accel/misc/helpers.hpp": HEAD}, "'misc' is no layer")
+
+    def test_own_header_first(self):
+        self.refuses({"include/accel/impl/engine/ddp.ipp": HEAD + "#include <string>\n#include <accel/engine/ddp.hpp>\n"},
+                     "the first #include must be <accel/engine/ddp.hpp>")
+
+
+class Tree(Check):
+    script = "tree"
+
+    def test_sound(self):
+        self.accepts({})
+
+    def test_unlisted_body(self):
+        self.refuses({"include/accel/impl/data/dataset.ipp": HEAD}, "data/dataset.ipp is in neither list")
+
+    def test_listed_body_that_is_not_there(self):
+        self.refuses({"include/accel/impl/comm/ranks.ipp": None}, "comm/ranks is listed, but there is no")
+
+    def test_order_of_a_list(self):
+        swapped = SOUND["CMakeLists.txt"].replace("comm/ranks\n  config/config", "config/config\n  comm/ranks")
+        self.refuses({"CMakeLists.txt": swapped}, "ACCEL_BASE_SOURCES is not in alphabetical order")
+
+    def test_head(self):
+        self.refuses({"include/accel/comm/ranks.hpp": "#pragma once\n"}, "include/accel/comm/ranks.hpp:1", "SPDX")
+        self.refuses({"tools/new": "#!/bin/sh\necho\n"}, "tools/new:1", "SPDX")
+
+    def test_size(self):
+        self.assertIn("warning: include/accel/policy/backend.hpp: 121 lines",
+                      self.accepts({"include/accel/policy/backend.hpp": HEAD + "\n" * 119}))
+        self.refuses({"include/accel/policy/backend.hpp": HEAD + "\n" * 239}, "241 lines", "120 at most")
+
+
+class Format(Check):
+    script = "format"
+
+    def test_sound(self):
+        self.assertIn("files in order", self.accepts({}))
+
+    def test_unformatted(self):
+        self.refuses({"include/accel/comm/ranks.hpp": HEAD + "int  x;\n"}, "1 files are not formatted", "-int  x;", "+int x;")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,114 @@
+# SPDX-FileCopyrightText: The accel authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a person who types a command gets when it cannot go on: one sentence with the command to type, and a status."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+import unittest
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def run(*command, **environment):
+    return subprocess.run(command, cwd=PROJECT, env=os.environ | environment, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, check=False)
+
+
+class Setup(unittest.TestCase):
+    def setUp(self):
+        (PROJECT / "build").mkdir(exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(dir=PROJECT / "build")
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+
+    def program(self, name, body):
+        """The PATH with a program of this name in front."""
+        file = self.folder / name
+        file.write_text("#!/bin/sh\n" + body)
+        file.chmod(0o755)
+        return f"{self.folder}:{os.environ['PATH']}"
+
+    def fails(self, done, *words):
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    def test_nothing_to_do(self):
+        best = min(self.timed() for _ in range(5))
+        self.assertLess(best, 1.0)
+
+    def timed(self):
+        start = time.monotonic()
+        done = run("tools/setup", "test")
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        return time.monotonic() - start
+
+    def test_unknown_level(self):
+        self.fails(run("tools/setup", "everything"), "'everything' is none of build, test")
+
+    def test_old_compiler(self):
+        path = self.program("old-g++", "echo __clang_major__ 11\n")
+        self.fails(run("tools/setup", PATH=path, CXX="old-g++"), "is g++ 11", "needs g++ 12", "Type: ", "export CXX=")
+
+    def test_old_clang(self):
+        path = self.program("old-clang", "echo 14 4\n")
+        self.fails(run("tools/setup", PATH=path, CXX="old-clang"), "is clang 14", "needs clang 16", "Type: ", "export CXX=")
+
+    def test_no_compiler(self):
+        self.fails(run("tools/setup", CXX="no-such-compiler"), "no compiler 'no-such-compiler'", "Type: apt-get install g++")
+
+    def test_old_cmake(self):
+        path = self.program("cmake", "echo cmake version 3.22.1\n")
+        self.fails(run("tools/setup", PATH=path), "CMake 3.22.1", "too old", "needs 3.25", "Type: ")
+
+    def test_libtorch_that_is_none(self):
+        self.fails(run("tools/setup", LIBTORCH=str(self.folder)), "holds no LibTorch", "Type: unset LIBTORCH")
+
+    def test_libtorch_of_ones_own(self):
+        root = self.folder / "libtorch"
+        for name in ("lib/libtorch_cpu.so", "include/torch/csrc/api/include/torch/torch.h"):
+            (root / name).parent.mkdir(parents=True)
+            (root / name).touch()
+        cache = str(self.folder / "cache")
+        for choice in ({"LIBTORCH": str(root)}, {"CMAKE_PREFIX_PATH": f"/nowhere:{root}/share/cmake"}):
+            (root / "share/cmake").mkdir(parents=True, exist_ok=True)
+            done = run("tools/setup", ACCEL_CACHE=cache, **choice)
+            self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        self.assertFalse(pathlib.Path(cache).exists())
+
+    def test_no_network_for_libtorch(self):
+        # pip fails after it has written something: nothing of it may count afterwards.
+        path = self.program("python3", 'while [ "$1" != --target ]; do shift; done; mkdir -p "$2/torch/lib"; echo no route; exit 1\n')
+        done = run("tools/setup", PATH=path, LIBTORCH="", CMAKE_PREFIX_PATH="", ACCEL_CACHE=str(self.folder / "cache"))
+        self.fails(done, "could not be had by pip", "is there a network", "Then type: tools/setup")
+        self.assertFalse((self.folder / "cache/libtorch-2.11.0").exists())
+
+    def test_packages_without_root(self):
+        path = self.program("dpkg-query", "exit 1\n")
+        self.program("id", "echo 1000\n")
+        self.program("sudo", "exit 1\n")
+        self.fails(run("tools/setup", PATH=path), "needs root", "Type as root: apt-get update && apt-get install g++ cmake")
+
+    def test_packages_without_network(self):
+        path = self.program("dpkg-query", "exit 1\n")
+        self.program("apt-get", "echo cannot connect; exit 100\n")
+        self.fails(run("tools/setup", PATH=path), "cannot connect", "is there a network?", "Then type: apt-get update")
+
+
+class Commands(unittest.TestCase):
+    def test_help(self):
+        for tool in ("setup", "test", "quickstart", "bench"):
+            done = run(f"tools/{tool}", "--help")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"\n  tools/{tool} ", done.stdout)
+
+    def test_unknown_option(self):
+        self.assertEqual(run("tools/test", "--lable", "x").returncode, 1)
+        self.assertIn("--processes is 'two'", run("tools/quickstart", "--processes", "two").stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
