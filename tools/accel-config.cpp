@@ -117,7 +117,7 @@ void show(const ShowOptions& options) {
   std::vector<std::string> values;
   for (const auto& key : accel::config_keys()) {
     const auto value = key.get(resolved.config);
-    values.push_back(value ? to_text(*value) : "");
+    values.push_back(value ? accel::to_text(*value) : "");
     if (values.back().empty()) values.back() = "-";
     key_width = std::max(key_width, key.name.size());
     value_width = std::max(value_width, values.back().size());

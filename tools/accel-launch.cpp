@@ -27,11 +27,11 @@
 namespace {
 
 constexpr const char* description = R"(Starts a program as the ranks of one job on this host, and stays until the last has ended.
-The first option that is not known to accel-launch ends its own; everything after the program is the program's.)";
+The program ends the options of accel-launch; everything after it is the program's.)";
 
 constexpr const char* footer = R"(
-Any key of a configuration file is a flag too (accel-config show lists them); a flag wins over the environment
-(ACCEL_<FLAG>), that over the file, that over the default. Flags go into the environment of the ranks.
+Every `_` of a flag can be a `-` too. Any key of a configuration file is a flag (accel-config show lists them). A flag wins
+over the environment (ACCEL_<FLAG>), that over the file, that over the default; flags go into the environment of the ranks.
 
 Ranks find RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and OMP_NUM_THREADS, as under torchrun.
 The exit code is 0 if all ranks end well, else that of the first that failed (128 + n for signal n).
@@ -49,10 +49,17 @@ class Formatter : public CLI::Formatter {
   std::string make_usage(const CLI::App* app, std::string) const override {
     return fmt::format("Usage: {} [options] program [arguments of the program ...]\n", app->get_name());
   }
+
+  /// One spelling is enough; each `_` can be a `-` too.
+  std::string make_option_name(const CLI::Option* option, bool) const override {
+    const auto& letters = option->get_snames();
+    const auto name = "--" + option->get_lnames().front();
+    return letters.empty() ? name : "-" + letters.front() + ", " + name;
+  }
 };
 
 void arrange_help(CLI::App& app) {
-  app.get_formatter()->column_width(66);
+  app.get_formatter()->column_width(34);
   for (const auto& key : accel::config_keys()) {
     auto* const option = app.get_option("--" + std::string(key.flag));
     const auto in = [&](const auto& names) { return std::ranges::find(names, key.name) != names.end(); };
@@ -77,8 +84,7 @@ std::vector<std::string> command_of(const CLI::App& app) {
   } else if (!command.empty() && command.front().starts_with('-')) {
     throw CLI::ExtrasError(app.get_name(), {command.front() + did_you_mean(app, command.front())});
   }
-  if (command.empty())
-    throw CLI::RequiredError("a program to start");
+  if (command.empty()) throw CLI::RequiredError("a program to start");
   return command;
 }
 
@@ -103,7 +109,7 @@ int run(int argc, char** argv) {
       ->group("The job");
   app.add_option("--grace_period,--grace-period", grace_period, "seconds from SIGTERM to SIGKILL when ranks are stopped (30)")
       ->type_name("")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(CLI::Range(0.0, 1e6).description(""))
       ->group("The job");
   app.add_option("--log_dir,--log-dir", log_dir, "rank r writes <dir>/<r>/stdout.log and stderr.log instead of the terminal")
       ->type_name("")
@@ -112,7 +118,6 @@ int run(int argc, char** argv) {
   app.add_flag("--cpu", cpu)->group("");              // Accelerate's spelling of --use_cpu
   app.add_flag("--no_python,--no-python", no_python)->group("");  // true of every program here
 
-  accel::LaunchJob job;
   std::vector<std::string> command;
   try {
     app.parse(argc, argv);
@@ -124,7 +129,7 @@ int run(int argc, char** argv) {
   }
   if (cpu) sources.flags["use_cpu"] = "true";
   if (!config_file.empty()) sources.file = config_file;
-  job = accel::configured_job(accel::resolve_config(sources), sources);
+  auto job = accel::configured_job(accel::resolve_config(sources), sources);
   job.command = std::move(command);
   job.grace_period = std::chrono::milliseconds(static_cast<std::int64_t>(grace_period * 1000));
   job.log_dir = log_dir;

@@ -10,6 +10,7 @@
 #include <accel/detail/version.hpp>
 #include <accel/policies.hpp>
 #include <accel/track/chart.hpp>
+#include <accel/track/history.hpp>
 #include <accel/track/logging.hpp>
 #include <accel/track/memory.hpp>
 #include <accel/track/progress.hpp>

@@ -298,7 +298,7 @@ class Accelerator : public PartialState {
       return prepare_optimizer(std::forward<Object>(object));
     else if constexpr (detail::is_data_loader<T>)
       return prepare_data_loader(object);
-    else if constexpr (LRSchedulerLike<T>)
+    else if constexpr (LRSchedulerGiven<T>)
       return prepare_scheduler(std::forward<Object>(object));
     else
       return T(std::forward<Object>(object));

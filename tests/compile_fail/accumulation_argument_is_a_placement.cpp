@@ -8,7 +8,9 @@
 #include "support/accelerator_head.hpp"
 
 #ifndef ACCEL_BAD
-accel::Accelerator<accel::single, accel::fp32, accel::accumulate<4>, accel::on<accel::cpu>> accelerator;
+accel::Accelerator<accel::single, accel::fp32, accel::accumulate<4>, accel::on<accel::cpu>>
+    accelerator;
 #else
-accel::Accelerator<accel::single, accel::fp32, accel::on<accel::cpu>, accel::accumulate<4>> accelerator;
+accel::Accelerator<accel::single, accel::fp32, accel::on<accel::cpu>, accel::accumulate<4>>
+    accelerator;
 #endif

@@ -15,4 +15,5 @@ using backend = accel::xla;
 using device = accel::xla_device;
 #endif
 
-accel::RunnableAccelerator<backend, accel::fp32, accel::accumulate<1>, accel::on<device>> accelerator;
+accel::RunnableAccelerator<backend, accel::fp32, accel::accumulate<1>, accel::on<device>>
+    accelerator;

@@ -11,5 +11,6 @@
 using placement =
     accel::on<accel::cuda, accel::offload<accel::optimizer_state>, accel::recomputed<>>;
 #else
-using placement = accel::on<accel::cuda, accel::recomputed<accel::wrap_by_size>, accel::recomputed<>>;
+using placement =
+    accel::on<accel::cuda, accel::recomputed<accel::wrap_by_size>, accel::recomputed<>>;
 #endif

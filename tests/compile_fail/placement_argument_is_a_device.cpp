@@ -8,7 +8,8 @@
 #include "support/accelerator_head.hpp"
 
 #ifndef ACCEL_BAD
-accel::Accelerator<accel::single, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>> accelerator;
+accel::Accelerator<accel::single, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>>
+    accelerator;
 #else
 accel::Accelerator<accel::single, accel::fp32, accel::accumulate<1>, accel::cpu> accelerator;
 #endif

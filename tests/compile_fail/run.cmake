@@ -1,19 +1,14 @@
 # SPDX-FileCopyrightText: The accel authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# One compile-fail case: cmake -DCOMPILER=... -DINCLUDE=... -DCASE=file.cpp -P run.cmake
+# One compile-fail case: cmake -DCOMPILER=... -DINCLUDE=... -DSUPPORT=... -DCASE=file.cpp -P run.cmake
 #
 # The file as it is has to compile; with -DACCEL_BAD it must not, and the compiler has to print every sentence that the
 # file expects (one `// expect: <regex>` a line). Expectations are sentences of ours, since compilers word the rest
 # differently: each begins with "accel: " or "use ". g++ prints a sentence as its source stands, so one that fills two
 # literals is expected on two lines.
 
-cmake_path(GET CASE PARENT_PATH folder)
-cmake_path(GET folder FILENAME folder_name)
-if(NOT folder_name STREQUAL "compile_fail")
-  cmake_path(GET folder PARENT_PATH folder)
-endif()
-set(compile "${COMPILER}" -std=c++20 -fsyntax-only "-I${INCLUDE}" "-I${folder}" "${CASE}")
+set(compile "${COMPILER}" -std=c++20 -fsyntax-only "-I${INCLUDE}" "-I${SUPPORT}" "${CASE}")
 
 file(STRINGS "${CASE}" expectations REGEX "^// expect: ")
 if(NOT expectations)
@@ -22,7 +17,8 @@ endif()
 
 execute_process(COMMAND ${compile} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(NOT result EQUAL 0)
-  message(FATAL_ERROR "the good form does not compile:\n${output}")
+  message("${output}")
+  message(FATAL_ERROR "the good form does not compile")
 endif()
 
 execute_process(COMMAND ${compile} -DACCEL_BAD RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -36,6 +32,7 @@ foreach(expectation IN LISTS expectations)
     message(FATAL_ERROR "not a sentence of ours: '${regex}'")
   endif()
   if(NOT output MATCHES "${regex}")
-    message(FATAL_ERROR "the compiler does not say '${regex}':\n${output}")
+    message("${output}")
+    message(FATAL_ERROR "the compiler does not say '${regex}'")
   endif()
 endforeach()

@@ -13,4 +13,5 @@ using backend = accel::xla;
 using backend = accel::ddp;
 #endif
 
-accel::Accelerator<backend, accel::fp32, accel::accumulate<1>, accel::on<accel::xla_device>> accelerator;
+accel::Accelerator<backend, accel::fp32, accel::accumulate<1>, accel::on<accel::xla_device>>
+    accelerator;

@@ -26,7 +26,8 @@ TEST_CASE("golden: plain") {
 }
 
 TEST_CASE("golden: plain with the dropout module") {
-  if (golden::intel()) SKIP("an Intel CPU draws the masks of torch::nn::Dropout from another stream");
+  if (golden::intel())
+    SKIP("an Intel CPU draws the masks of torch::nn::Dropout from another stream");
   OneProcess<accel::fp32> accelerator;
   replay("plain_module_dropout", accelerator, momentum(), no_schedule());
 }
@@ -66,12 +67,13 @@ TEST_CASE("golden: StepLR") {
 
 TEST_CASE("golden: LambdaLR with accumulation") {
   OneProcess<accel::fp32, 2> accelerator;
-  replay("schedule_lambda_accumulation2", accelerator, momentum(), [](torch::optim::Optimizer& optimizer) {
-    return accel::LambdaLR(optimizer, [](std::int64_t step) {
-      const auto at = static_cast<double>(step + 1);
-      return std::min(at / 10, 10 / at);
-    });
-  });
+  replay("schedule_lambda_accumulation2", accelerator, momentum(),
+         [](torch::optim::Optimizer& optimizer) {
+           return accel::LambdaLR(optimizer, [](std::int64_t step) {
+             const auto at = static_cast<double>(step + 1);
+             return std::min(at / 10, 10 / at);
+           });
+         });
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a golden trace through an Accelerator and holds every number of it against the file. The loop is the one that a
-// user writes; what differs between traces is the Accelerator's type, the optimizer and the schedule.
+// Runs a golden trace through an Accelerator and holds every number of it against the file. The
+// loop is the one that a user writes; what differs between traces is the Accelerator's type, the
+// optimizer and the schedule.
 #pragma once
 
 #include "recipe.hpp"
@@ -31,7 +32,8 @@ inline auto momentum(double lr = 0.05) {
 
 inline auto fused_adamw() {
   return [](const Mlp& model) {
-    return torch::optim::AdamW(model.parameters(), torch::optim::AdamWOptions(1e-3).weight_decay(0.01));
+    return torch::optim::AdamW(model.parameters(),
+                               torch::optim::AdamWOptions(1e-3).weight_decay(0.01));
   };
 }
 
@@ -46,19 +48,20 @@ inline auto no_schedule() {
 
 /// What a run shows of itself.
 struct Series {
-  std::vector<double> losses;                       // a micro-batch
-  std::vector<std::vector<std::int64_t>> batches;   // a micro-batch
-  std::vector<double> lr, grad_norms, scales;       // a step
-  std::vector<std::int64_t> windows;                // micro-batches of a step
-  std::vector<bool> skipped;                        // a step
+  std::vector<double> losses;                      // a micro-batch
+  std::vector<std::vector<std::int64_t>> batches;  // a micro-batch
+  std::vector<double> lr, grad_norms, scales;      // a step
+  std::vector<std::int64_t> windows;               // micro-batches of a step
+  std::vector<bool> skipped;                       // a step
 };
 
 /// Trains until the trace has as many steps as its file.
 template <class Accelerator, class Optimizer, class Schedule>
-Series train(Accelerator& accelerator, const Start& start, const Json& trace, Optimizer& user_optimizer,
-             Schedule& user_schedule) {
+Series train(Accelerator& accelerator, const Start& start, const Json& trace,
+             Optimizer& user_optimizer, Schedule& user_schedule) {
   auto [model, optimizer, loader, schedule] = accelerator.prepare(
-      start.model, user_optimizer, accel::data_loader(start.samples, {.batch_size = batch_size, .shuffle = true}),
+      start.model, user_optimizer,
+      accel::data_loader(start.samples, {.batch_size = batch_size, .shuffle = true}),
       user_schedule);
   const std::size_t steps = trace["lr"].size();
   const bool clips = trace.contains("grad_norms");
@@ -68,7 +71,8 @@ Series train(Accelerator& accelerator, const Start& start, const Json& trace, Op
     for (auto& [x, y, sample_numbers] : loader) {
       at::Tensor loss;
       const double lr = optimizer.param_groups()[0].options().get_lr();
-      accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer, &schedule = schedule, &x = x, &y = y] {
+      accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer,
+                                     &schedule = schedule, &x = x, &y = y] {
         loss = torch::nn::functional::cross_entropy(model(x), y);
         accelerator.backward(loss);
         if (clips) {
@@ -80,14 +84,16 @@ Series train(Accelerator& accelerator, const Start& start, const Json& trace, Op
         optimizer.zero_grad();
       });
       series.losses.push_back(loss.template item<double>());
-      series.batches.emplace_back(sample_numbers.template data_ptr<std::int64_t>(),
-                                  sample_numbers.template data_ptr<std::int64_t>() + sample_numbers.numel());
+      series.batches.emplace_back(
+          sample_numbers.template data_ptr<std::int64_t>(),
+          sample_numbers.template data_ptr<std::int64_t>() + sample_numbers.numel());
       ++in_window;
       if (!accelerator.sync_gradients()) continue;
       series.lr.push_back(lr);
       series.windows.push_back(in_window);
       series.skipped.push_back(optimizer.step_was_skipped());
-      if constexpr (requires { accelerator.scaler(); }) series.scales.push_back(accelerator.scaler().state().scale);
+      if constexpr (requires { accelerator.scaler(); })
+        series.scales.push_back(accelerator.scaler().state().scale);
       in_window = 0;
       if (series.lr.size() == steps) break;
     }
@@ -95,7 +101,8 @@ Series train(Accelerator& accelerator, const Start& start, const Json& trace, Op
   return series;
 }
 
-/// Replays a trace on this rank: `make_optimizer(model)`, then `make_schedule(optimizer)`, then the training.
+/// Replays a trace on this rank: `make_optimizer(model)`, then `make_schedule(optimizer)`, then the
+/// training.
 template <class Accelerator, class MakeOptimizer, class MakeSchedule>
 void replay(const std::string& name, Accelerator& accelerator, MakeOptimizer make_optimizer,
             MakeSchedule make_schedule) {
@@ -119,9 +126,12 @@ void replay(const std::string& name, Accelerator& accelerator, MakeOptimizer mak
   check_series("lr", series.lr, numbers(trace["lr"]), 0.0);
   if (trace.contains("grad_norms"))
     // A norm in half precision comes from gradients that were rounded to 11 bits.
-    check_series("grad_norms", series.grad_norms, numbers(trace["grad_norms"]), tolerance > 1e-6 ? 1e-2 : tolerance);
-  if (trace.contains("windows")) CHECK(series.windows == trace["windows"].get<std::vector<std::int64_t>>());
-  if (trace.contains("scales")) check_series("scales", series.scales, numbers(trace["scales"]), 0.0);
+    check_series("grad_norms", series.grad_norms, numbers(trace["grad_norms"]),
+                 tolerance > 1e-6 ? 1e-2 : tolerance);
+  if (trace.contains("windows"))
+    CHECK(series.windows == trace["windows"].get<std::vector<std::int64_t>>());
+  if (trace.contains("scales"))
+    check_series("scales", series.scales, numbers(trace["scales"]), 0.0);
   if (trace.contains("skipped")) CHECK(series.skipped == trace["skipped"].get<std::vector<bool>>());
   // Equal draws after the run: nothing drew more or less than in Python.
   const auto drawn = torch::randint(0, (std::int64_t{1} << 31) - 1, {2}, torch::kLong);

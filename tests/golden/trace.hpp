@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A golden trace as its file holds it, and how numbers are held against it. make_golden.py writes the files; recipe.hpp
-// has the model and data that they are about, replay.hpp runs them.
+// A golden trace as its file holds it, and how numbers are held against it. make_golden.py writes
+// the files; recipe.hpp has the model and data that they are about, replay.hpp runs them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,20 +35,23 @@ inline Json read_trace(const std::string& name) {
 inline std::vector<double> numbers(const Json& list) {
   std::vector<double> values;
   for (const auto& entry : list)
-    values.push_back(entry.is_null() ? std::numeric_limits<double>::quiet_NaN() : entry.get<double>());
+    values.push_back(entry.is_null() ? std::numeric_limits<double>::quiet_NaN()
+                                     : entry.get<double>());
   return values;
 }
 
 /// How far apart two numbers are, relative to magnitudes above 1. Two that are not finite agree.
 inline double distance(double got, double expected) {
   if (!std::isfinite(got) || !std::isfinite(expected))
-    return std::isfinite(got) == std::isfinite(expected) ? 0.0 : std::numeric_limits<double>::infinity();
+    return std::isfinite(got) == std::isfinite(expected) ? 0.0
+                                                         : std::numeric_limits<double>::infinity();
   return std::abs(got - expected) / std::max(1.0, std::abs(expected));
 }
 
-/// Checks a series of the run against the trace's; a failure names the first entry that is off, and the worst.
-inline void check_series(const std::string& what, const std::vector<double>& got, const std::vector<double>& expected,
-                         double tolerance) {
+/// Checks a series of the run against the trace's; a failure names the first entry that is off, and
+/// the worst.
+inline void check_series(const std::string& what, const std::vector<double>& got,
+                         const std::vector<double>& expected, double tolerance) {
   INFO(what);
   REQUIRE(got.size() == expected.size());
   std::size_t first = got.size(), worst = 0;

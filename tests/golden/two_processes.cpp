@@ -14,7 +14,8 @@ using golden::no_schedule;
 using golden::replay;
 
 template <int Steps = 1>
-using TwoProcesses = accel::Accelerator<accel::ddp, accel::fp32, accel::accumulate<Steps>, accel::on<accel::cpu>>;
+using TwoProcesses =
+    accel::Accelerator<accel::ddp, accel::fp32, accel::accumulate<Steps>, accel::on<accel::cpu>>;
 
 // The ranks meet once; each case prepares its own objects over this connection.
 const accel::PartialState& processes() {

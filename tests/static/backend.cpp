@@ -104,8 +104,7 @@ static_assert(!BackendPolicy<least::with<has_axis, other_axis>>);
 static_assert(!BackendPolicy<least::with<has_name, empty_name>>);
 static_assert(!BackendPolicy<least::with<has_name, text_name>>);
 static_assert(!BackendPolicy<least::with<has_distributed, int_distributed>>);
-static_assert(
-    !BackendPolicy<least::with<has_shards_optimizer_state, int_shards_optimizer_state>>);
+static_assert(!BackendPolicy<least::with<has_shards_optimizer_state, int_shards_optimizer_state>>);
 static_assert(!BackendPolicy<least::with<has_shards_gradients, int_shards_gradients>>);
 static_assert(!BackendPolicy<least::with<has_shards_parameters, int_shards_parameters>>);
 static_assert(!BackendPolicy<least::with<has_hybrid, int_hybrid>>);
@@ -157,8 +156,7 @@ using like_zero2 = like_zero1::with<has_shards_gradients, does_shard_gradients>;
 static_assert(BackendPolicy<over_ranks> && BackendPolicy<like_zero1> && BackendPolicy<like_zero2>);
 static_assert(BackendPolicy<like_zero2::with<has_shards_parameters, does_shard_parameters>>);
 static_assert(BackendPolicy<like_zero2::with<has_hybrid, is_hybrid>>);
-static_assert(
-    !BackendPolicy<least::with<has_shards_optimizer_state, does_shard_optimizer_state>>);
+static_assert(!BackendPolicy<least::with<has_shards_optimizer_state, does_shard_optimizer_state>>);
 static_assert(!BackendPolicy<over_ranks::with<has_shards_gradients, does_shard_gradients>>);
 static_assert(!BackendPolicy<like_zero1::with<has_shards_parameters, does_shard_parameters>>);
 static_assert(!BackendPolicy<like_zero1::with<has_hybrid, is_hybrid>>);

@@ -60,7 +60,8 @@ static_assert(!ComposablePolicies<full_shard, bf16, accumulate<4>, on<cuda, offl
 
 // The class head.
 template <BackendPolicy Backend = single, PrecisionPolicy Precision = fp32,
-          AccumulationPolicy Accumulation = accumulate<1>, PlacementPolicy Placement = on<automatic>>
+          AccumulationPolicy Accumulation = accumulate<1>,
+          PlacementPolicy Placement = on<automatic>>
   requires ComposablePolicies<Backend, Precision, Accumulation, Placement>
 class Head {};
 static_assert(Accepts<Head>);

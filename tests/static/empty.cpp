@@ -39,10 +39,10 @@ static_assert(all_empty(matrix::placements));
 
 static_assert(sizeof(Holder<single, fp32, accumulate<1>, on<automatic>>) == sizeof(int));
 static_assert(sizeof(Holder<ddp, fp16, accumulate<dynamic>, on<cuda>>) == sizeof(int));
-static_assert(sizeof(Holder<sharded<hybrid<zero3>, wrap<struct Block>>, with_masters<bf16_true>,
-                            accumulate<4>,
-                            on<cuda, offload<optimizer_state, parameters>, recomputed<>>>) ==
-              sizeof(int));
+static_assert(
+    sizeof(Holder<sharded<hybrid<zero3>, wrap<struct Block>>, with_masters<bf16_true>,
+                  accumulate<4>, on<cuda, offload<optimizer_state, parameters>, recomputed<>>>) ==
+    sizeof(int));
 static_assert(sizeof(Holder<xla, bf16, accumulate<1>, on<xla_device>>) == sizeof(int));
 
 }  // namespace

@@ -104,8 +104,8 @@ struct does_offload_parameters {
 };
 using parameters_alone = least::with<has_offloads_parameters, does_offload_parameters>;
 static_assert(!PlacementPolicy<parameters_alone>);
-static_assert(PlacementPolicy<parameters_alone::with<has_offloads_optimizer_state,
-                                                     does_offload_optimizer_state>>);
+static_assert(PlacementPolicy<
+              parameters_alone::with<has_offloads_optimizer_state, does_offload_optimizer_state>>);
 static_assert(!PlacementPolicy<on<cuda, offload<parameters>>>);
 
 // Devices: archetype and near misses.

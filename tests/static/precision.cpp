@@ -102,8 +102,9 @@ static_assert(!PrecisionPolicy<single>);
 
 // Autocast goes from float32 to 16 bit; without it any type computes in itself.
 template <element_type Parameters, element_type Compute>
-using pair = least::with<has_parameter_type, parameters_of<Parameters>>::template with<
-    has_compute_type, computes_in<Compute>>;
+using pair =
+    least::with<has_parameter_type, parameters_of<Parameters>>::template with<has_compute_type,
+                                                                              computes_in<Compute>>;
 static_assert(PrecisionPolicy<pair<element_type::float64, element_type::float64>>);
 static_assert(PrecisionPolicy<pair<element_type::float16, element_type::float16>>);
 static_assert(PrecisionPolicy<pair<element_type::float32, element_type::float16>>);

@@ -4,8 +4,8 @@
 // The member `name` of a policy is the text that names its type in a program, and the parts that
 // build it.
 
-#include <accel/detail/fixed_string.hpp>
 #include <accel/detail/spelling.hpp>
+#include <accel/detail/fixed_string.hpp>
 #include <accel/policies.hpp>
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A policy of each axis as a user writes it: an empty struct with the facts, and nothing to register.
+// A policy of each axis as a user writes it: an empty struct with the facts, and nothing to
+// register.
 
 #include "archetype.hpp"
 

@@ -77,10 +77,10 @@ void print_backends() {
         "| policy | ranks | shards optimizer state | gradients | parameters | in groups | records "
         "a graph | `no_sync()` |\n|---|---|---|---|---|---|---|---|\n");
   hana::for_each(matrix::backends, []<class Backend>(hana::basic_type<Backend>) {
-    print("| `{}` | {} | {} | {} | {} | {} | {} | {} |\n", Backend::name,
-          yes(Backend::distributed), yes(Backend::shards_optimizer_state),
-          yes(Backend::shards_gradients), yes(Backend::shards_parameters), yes(Backend::hybrid),
-          yes(Backend::lazy), yes(accel::ReducesOncePerWindow<Backend>));
+    print("| `{}` | {} | {} | {} | {} | {} | {} | {} |\n", Backend::name, yes(Backend::distributed),
+          yes(Backend::shards_optimizer_state), yes(Backend::shards_gradients),
+          yes(Backend::shards_parameters), yes(Backend::hybrid), yes(Backend::lazy),
+          yes(accel::ReducesOncePerWindow<Backend>));
   });
   print("\nThe second argument of `sharded<Stage, Units>` says what is gathered together: "
         "`{}` (the default), `wrap<BlockImpl, ...>` or `{}`. The difference between `{}` and `{}` "
@@ -140,9 +140,8 @@ void print_placements() {
 template <class Policies, class Table>
 void print_pairs(std::string_view title, const Policies& policies, const Table& table) {
   print("| {} |", title);
-  hana::for_each(matrix::backends, []<class Backend>(hana::basic_type<Backend>) {
-    print(" `{}` |", Backend::name);
-  });
+  hana::for_each(matrix::backends,
+                 []<class Backend>(hana::basic_type<Backend>) { print(" `{}` |", Backend::name); });
   print("\n|---|");
   for (std::size_t i = 0; i < table.size(); ++i) print("---|");
   std::size_t column = 0;
@@ -217,9 +216,8 @@ void print_page(const std::filesystem::path& folder) {
         "Each rule is a concept that carries its sentence; g++ and clang print it when a program "
         "breaks the rule. By file of `include/accel/policy`:\n\n"
         "| file | concept | sentence |\n|---|---|---|\n");
-  for (const std::string_view file :
-       {"backend", "stage", "units", "precision", "accumulation", "placement", "extras",
-        "compatible"}) {
+  for (const std::string_view file : {"backend", "stage", "units", "precision", "accumulation",
+                                      "placement", "extras", "compatible"}) {
     const std::string name = fmt::format("{}.hpp", file);
     for (const auto& [concept_name, text] : sentences_of(folder / name)) {
       print("| `{}` | `{}` | `{}` |\n", name, concept_name, text);

@@ -19,7 +19,6 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/accel" DESTINATION "${CMAKE_INS
 set(_accel_components policies base)
 if(ACCEL_TORCH)
   list(APPEND _accel_components accel)
-  install(FILES "${PROJECT_SOURCE_DIR}/tools/cmake/AccelLibTorch.cmake" DESTINATION "${_accel_package}")
 endif()
 foreach(component IN LISTS _accel_components)
   install(TARGETS accel_${component} EXPORT accel_${component})

@@ -11,6 +11,7 @@ llvm=19  # the one pinned version of clang, clang-format and clang-tidy
 # The rule of tools/cmake/AccelLibTorch.cmake, which looks for LibTorch there.
 cache=${ACCEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/accel}
 peers_python=$cache/peers/bin/python
+export CCACHE_BASEDIR=$project  # a second clone finds what the first one compiled
 
 say() { printf '%s: %s\n' "$tool" "$*"; }
 die() { printf '%s: %s\n' "$tool" "$*" >&2; exit 1; }

@@ -72,7 +72,7 @@ require_compiler() {
   local compiler=${CXX:-c++} macros clang gcc
   command -v "${compiler%% *}" >/dev/null ||
     die "there is no compiler '$compiler'. Type: apt-get install g++ (and unset CXX, or name one by it)"
-  macros=$(echo '__clang_major__ __GNUC__' | $compiler -E -P -x c++ - 2>/dev/null) || macros=
+  macros=$($compiler -E -P -x c++ - 2>/dev/null <<<'__clang_major__ __GNUC__') || macros=
   read -r clang gcc <<<"$macros"
   if [[ ${clang:-} =~ ^[0-9]+$ ]]; then
     [ "$clang" -ge $clang_least ] || die "$compiler is clang $clang; accel needs clang $clang_least or g++ $gcc_least. \

@@ -64,6 +64,7 @@ class TrainingState {
 
  private:
   void add_schedule(std::shared_ptr<void> key, SavedValue value);
+  [[nodiscard]] std::vector<const torch::nn::Module*> modules() const;
 
   struct Optimizer {
     std::shared_ptr<torch::optim::Optimizer> optimizer;

@@ -20,9 +20,9 @@ struct Ranks {
   int local_rank = 0;  ///< 0 .. local_size-1, on this host
   int local_size = 1;  ///< processes of the job on this host
   std::string launcher = "none";  ///< who said so: torchrun, accel-launch, openmpi, mvapich, mpich; none
-  std::string master_addr;        ///< where rank 0 (or the launcher's agent) serves the store; empty if size is 1
+  std::string master_addr = {};   ///< where rank 0 (or the launcher's agent) serves the store; empty if size is 1
   int master_port = 0;            ///< 0 if size is 1
-  std::optional<int> store_fd;  ///< rank 0 under accel-launch: an inherited socket that listens on master_port
+  std::optional<int> store_fd = std::nullopt;  ///< rank 0 under accel-launch: an inherited socket that listens on master_port
   bool agent_store = false;     ///< torchrun's agent serves the store already: every rank is a client
   int restart_count = 0;        ///< torchrun's attempt, part of the store's prefix
 };

@@ -42,8 +42,9 @@ void add_config_flags(App& app, ConfigFlags& flags) {
   for (const auto& key : config_keys()) {
     const std::string name(key.name);
     const bool bare = key.kind == KeyKind::boolean && key.section().empty();
-    auto* option = bare ? app.add_flag(flag_spellings(key), flag_help(key))
-                        : app.add_option(flag_spellings(key), flag_help(key))->type_name("");
+    const std::string help = flag_help(key);  // CLI11 2.1 takes a description as an lvalue only
+    auto* option = bare ? app.add_flag(flag_spellings(key), help)
+                        : app.add_option(flag_spellings(key), help)->type_name("");
     option->each([&flags, name](const std::string& text) { flags[name] = text; });
     option->group(key.section().empty() ? "Configuration" : std::string(key.section()));
   }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <accel/engine/context.hpp>
+#include <accel/engine/objects.hpp>
 
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
@@ -27,6 +28,11 @@ concept LRSchedulerLike = std::derived_from<T, torch::optim::LRScheduler> || req
   { schedule.last_epoch() } -> std::convertible_to<int64_t>;
   schedule.load_last_epoch(int64_t{});
 };
+
+/// A schedule as a user may hand it over: an object or a pointer.
+template <class T>
+concept LRSchedulerGiven =
+    LRSchedulerLike<T> || (requires { typename detail::pointee<T>::type; } && LRSchedulerLike<typename T::element_type>);
 
 /// Each group's learning rate is its initial one times `factor(t)`, where t counts calls of `step`; at construction t is 0.
 /// Formula and order of calls are those of torch.optim.lr_scheduler.LambdaLR.

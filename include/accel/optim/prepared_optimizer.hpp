@@ -53,6 +53,8 @@ class OptimizerKernel {
     else
       optimizer_->step();
     if constexpr (Precision::master_weights) masters_to_parameters();
+    // Inside one long autocast region the casts of the old weights would be taken for the new ones.
+    if constexpr (Precision::compute_type != Precision::parameter_type) at::autocast::clear_cache();
   }
 
   /// Gradients that lie in a reducer's bucket are views, which the object's own zero_grad refuses.

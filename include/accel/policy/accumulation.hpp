@@ -40,7 +40,8 @@ template <class Accumulation>
 concept CountsSteps =
     (Accumulation::is_static ? Accumulation::steps >= 1 : Accumulation::steps == 0) ||
     detail::unmet<"accel: an accumulation needs steps >= 1 if static, steps = 0 if not; "
-                  "use accumulate<N> or accumulate<dynamic>", Accumulation>;
+                  "use accumulate<N> or accumulate<dynamic>",
+                  Accumulation>;
 
 /// A policy of the Accumulation axis, shipped or your own.
 template <class Accumulation>
@@ -57,10 +58,9 @@ inline constexpr std::int64_t dynamic = std::numeric_limits<std::int64_t>::min()
 
 /// The numbers that accumulate<...> takes.
 template <std::int64_t Steps>
-concept WindowLength =
-    Steps >= 1 || Steps == dynamic ||
-    detail::unmet<"accel: accumulate<N> needs at least one micro-batch a step; "
-                  "use accumulate<1> for none more, or accumulate<dynamic>">;
+concept WindowLength = Steps >= 1 || Steps == dynamic ||
+                       detail::unmet<"accel: accumulate<N> needs at least one micro-batch a step; "
+                                     "use accumulate<1> for none more, or accumulate<dynamic>">;
 
 /// `Steps` micro-batches per optimizer step.
 template <std::int64_t Steps>

@@ -50,11 +50,12 @@ concept HasBackendFacts = std::is_empty_v<Backend> && detail::Named<Backend> && 
 
 /// A rank that holds a part of something has other ranks for the rest.
 template <class Backend>
-concept ShardsOverRanks =
-    Backend::distributed || !(Backend::shards_optimizer_state || Backend::shards_gradients ||
-                              Backend::shards_parameters || Backend::hybrid) ||
-    detail::unmet<"accel: a backend that shards needs ranks; "
-                  "use distributed = true", Backend>;
+concept ShardsOverRanks = Backend::distributed ||
+                          !(Backend::shards_optimizer_state || Backend::shards_gradients ||
+                            Backend::shards_parameters || Backend::hybrid) ||
+                          detail::unmet<"accel: a backend that shards needs ranks; "
+                                        "use distributed = true",
+                                        Backend>;
 
 /// The order of the ZeRO stages: who holds a part of the parameters needs the gradients and the
 /// optimizer state of that part only.
@@ -63,14 +64,16 @@ concept ShardsInOrder =
     ((Backend::shards_optimizer_state || !Backend::shards_gradients) &&
      (Backend::shards_gradients || !(Backend::shards_parameters || Backend::hybrid))) ||
     detail::unmet<"accel: a backend that shards needs to do it in the order of the ZeRO stages; "
-                  "use optimizer state, then gradients, then parameters or groups", Backend>;
+                  "use optimizer state, then gradients, then parameters or groups",
+                  Backend>;
 
 /// A policy of the Backend axis, shipped or your own.
 template <class Backend>
 concept BackendPolicy =
     (HasBackendFacts<Backend> ||
      detail::unmet<"accel: the Backend argument needs a policy of the backend axis; "
-                   "use single, ddp, sharded<Stage>, xla, or a type with these facts", Backend>) &&
+                   "use single, ddp, sharded<Stage>, xla, or a type with these facts",
+                   Backend>) &&
     ShardsOverRanks<Backend> && ShardsInOrder<Backend>;
 
 /// One process, one device.

@@ -38,13 +38,13 @@ concept HasExtraFacts = std::is_empty_v<Extra> && detail::Named<Extra> && requir
   requires detail::is_fact<Extra::recomputes, bool>;
 };
 
-/// The further arguments of on<...>. One concept for all of them: g++ does not look into a fold over
-/// constraints, and would not print the sentence of one that fails in it.
+/// The further arguments of on<...>. One concept for all of them: g++ does not look into a fold
+/// over constraints, and would not print the sentence of one that fails in it.
 template <class... Extras>
-concept PlacementExtras =
-    (HasExtraFacts<Extras> && ...) ||
-    detail::unmet<"accel: on<...> needs extras after the device; "
-                  "use offload<optimizer_state>, recomputed<Units>, or none", Extras...>;
+concept PlacementExtras = (HasExtraFacts<Extras> && ...) ||
+                          detail::unmet<"accel: on<...> needs extras after the device; "
+                                        "use offload<optimizer_state>, recomputed<Units>, or none",
+                                        Extras...>;
 
 /// What can be offloaded.
 struct optimizer_state {
@@ -58,9 +58,10 @@ struct parameters {
 template <class... Parts>
 concept Offloadable =
     (sizeof...(Parts) > 0 && detail::distinct<Parts...> &&
-     ((std::same_as<Parts, optimizer_state> || std::same_as<Parts, parameters>)&&...)) ||
+     ((std::same_as<Parts, optimizer_state> || std::same_as<Parts, parameters>) && ...)) ||
     detail::unmet<"accel: offload<...> needs names of what waits elsewhere, each once; "
-                  "use offload<optimizer_state> or offload<optimizer_state, parameters>", Parts...>;
+                  "use offload<optimizer_state> or offload<optimizer_state, parameters>",
+                  Parts...>;
 
 /// These wait in host memory or in a file, and come to the device a unit at a time.
 template <class... Parts>
@@ -93,6 +94,7 @@ concept DistinctExtras =
     ((0 + ... + int{Extras::offloads_optimizer_state || Extras::offloads_parameters}) <= 1 &&
      (0 + ... + int{Extras::recomputes}) <= 1) ||
     detail::unmet<"accel: on<...> needs each kind of extra at most once; "
-                  "use one offload<...> and one recomputed<...>", Extras...>;
+                  "use one offload<...> and one recomputed<...>",
+                  Extras...>;
 
 }  // namespace accel

@@ -42,9 +42,8 @@ inline constexpr auto placements_on =
                   on<Device, offload<optimizer_state>, recomputed<>>,
                   on<Device, offload<optimizer_state, parameters>, recomputed<>>>;
 
-inline constexpr auto placements =
-    hana::flatten(hana::make_tuple(placements_on<automatic>, placements_on<cpu>,
-                                   placements_on<cuda>, placements_on<xla_device>));
+inline constexpr auto placements = hana::flatten(hana::make_tuple(
+    placements_on<automatic>, placements_on<cpu>, placements_on<cuda>, placements_on<xla_device>));
 
 template <class... Types>
 constexpr std::size_t size_of(const hana::tuple<Types...>&) {
@@ -68,7 +67,8 @@ enum class rule : char {
 
 /// A row a backend, a column a placement: '.' where they go together, else the rule that refuses.
 inline constexpr std::array<std::string_view, size_of(backends)> backend_by_placement{
-    // automatic  cpu     cuda    xla_device
+    // clang-format off
+    // automatic  cpu      cuda   xla_device
     ".SP.SP" ".SP.SP" ".SP.SP" "DDDDDD",  // single
     ".SP.SP" ".SP.SP" ".SP.SP" "DDDDDD",  // ddp
     "..P..P" "..P..P" "..P..P" "DDDDDD",  // sharded<zero1>
@@ -79,6 +79,7 @@ inline constexpr std::array<std::string_view, size_of(backends)> backend_by_plac
     "......" "......" "......" "DDDDDD",  // sharded<hybrid<zero3>>
     "......" "......" "......" "DDDDDD",  // sharded<hybrid<fsdp_zero2>>
     "XXXXXX" "XXXXXX" "XXXXXX" ".GGRGG",  // xla
+    // clang-format on
 };
 
 /// A row a backend, a column a precision.
@@ -132,8 +133,8 @@ constexpr bool agrees(std::string_view by_placement, std::string_view by_precisi
       std::size_t column = 0;
       hana::for_each(placements, [&]<class Placement>(hana::basic_type<Placement>) {
         const bool expected = by_placement[column++] == '.' && refusal == '.';
-        agree = agree &&
-                ComposablePolicies<Backend, Precision, Accumulation, Placement> == expected;
+        agree =
+            agree && ComposablePolicies<Backend, Precision, Accumulation, Placement> == expected;
       });
     });
   });

@@ -44,7 +44,8 @@ template <class Placement>
 concept OffloadsInOrder =
     Placement::offloads_optimizer_state || !Placement::offloads_parameters ||
     detail::unmet<"accel: offload<parameters> needs the optimizer state beside them; "
-                  "use offload<optimizer_state, parameters>", Placement>;
+                  "use offload<optimizer_state, parameters>",
+                  Placement>;
 
 /// A policy of the Placement axis, shipped or your own.
 template <class Placement>
@@ -69,10 +70,10 @@ concept HasDeviceFacts = std::is_empty_v<Device> && detail::Named<Device> && req
 
 /// The first argument of on<...>.
 template <class Device>
-concept DevicePolicy =
-    HasDeviceFacts<Device> ||
-    detail::unmet<"accel: on<...> needs a device as its first argument; "
-                  "use on<cpu>, on<cuda>, on<automatic> or on<xla_device>", Device>;
+concept DevicePolicy = HasDeviceFacts<Device> ||
+                       detail::unmet<"accel: on<...> needs a device as its first argument; "
+                                     "use on<cpu>, on<cuda>, on<automatic> or on<xla_device>",
+                                     Device>;
 
 struct automatic {
   using kind = placement_device;

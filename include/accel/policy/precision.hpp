@@ -50,29 +50,33 @@ concept ComputesByAutocast =
     Precision::compute_type == Precision::parameter_type ||
     (Precision::parameter_type == element_type::float32 && is_16_bit(Precision::compute_type)) ||
     detail::unmet<"accel: autocast needs float32 parameters and a 16-bit compute type; "
-                  "use compute_type = parameter_type", Precision>;
+                  "use compute_type = parameter_type",
+                  Precision>;
 
 /// The scaler divides the gradients by its scale, which needs the range of float32.
 template <class Precision>
 concept ScalesFloat16 =
-    !Precision::needs_scaler || (Precision::parameter_type == element_type::float32 &&
-                                 Precision::compute_type == element_type::float16) ||
+    !Precision::needs_scaler ||
+    (Precision::parameter_type == element_type::float32 &&
+     Precision::compute_type == element_type::float16) ||
     detail::unmet<"accel: a loss scaler needs float16 computation on float32 parameters; "
-                  "use needs_scaler = false", Precision>;
+                  "use needs_scaler = false",
+                  Precision>;
 
 /// Only a parameter that is rounded needs a copy that is not.
 template <class Precision>
-concept CopiesOnly16Bit =
-    !Precision::master_weights || is_16_bit(Precision::parameter_type) ||
-    detail::unmet<"accel: master weights need 16-bit parameters; "
-                  "use master_weights = false", Precision>;
+concept CopiesOnly16Bit = !Precision::master_weights || is_16_bit(Precision::parameter_type) ||
+                          detail::unmet<"accel: master weights need 16-bit parameters; "
+                                        "use master_weights = false",
+                                        Precision>;
 
 /// A policy of the Precision axis, shipped or your own.
 template <class Precision>
 concept PrecisionPolicy =
     (HasPrecisionFacts<Precision> ||
      detail::unmet<"accel: the Precision argument needs a policy of the precision axis; "
-                   "use fp32, bf16, fp16, bf16_true, or a type with these facts", Precision>) &&
+                   "use fp32, bf16, fp16, bf16_true, or a type with these facts",
+                   Precision>) &&
     ComputesByAutocast<Precision> && ScalesFloat16<Precision> && CopiesOnly16Bit<Precision>;
 
 /// Everything in float32.
@@ -125,7 +129,8 @@ concept TakesMasters =
     (HasPrecisionFacts<Precision> && is_16_bit(Precision::parameter_type) &&
      !Precision::master_weights) ||
     detail::unmet<"accel: with_masters<...> needs a precision with 16-bit parameters; "
-                  "use with_masters<bf16_true>, or bf16, whose parameters are fp32", Precision>;
+                  "use with_masters<bf16_true>, or bf16, whose parameters are fp32",
+                  Precision>;
 
 /// `Precision`, with fp32 copies of the parameters in the optimizer, whose state is fp32 then.
 template <class Precision>

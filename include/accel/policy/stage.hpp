@@ -47,14 +47,15 @@ template <class Stage>
 concept ReshardsParameters =
     Stage::shards_parameters || !Stage::reshards_after_forward ||
     detail::unmet<"accel: a stage that reshards after forward needs to shard parameters; "
-                  "use reshards_after_forward = false, or shards_parameters = true", Stage>;
+                  "use reshards_after_forward = false, or shards_parameters = true",
+                  Stage>;
 
 /// A stage, shipped or your own.
 template <class Stage>
 concept StagePolicy =
-    (HasStageFacts<Stage> ||
-     detail::unmet<"accel: sharded<...> needs a stage; "
-                   "use zero1, zero2, zero3, fsdp_zero2 or hybrid<zero3>", Stage>) &&
+    (HasStageFacts<Stage> || detail::unmet<"accel: sharded<...> needs a stage; "
+                                           "use zero1, zero2, zero3, fsdp_zero2 or hybrid<zero3>",
+                                           Stage>) &&
     ReshardsParameters<Stage>;
 
 struct zero1 {
@@ -99,15 +100,15 @@ template <class Stage>
 concept ShardsInGroups =
     (HasStageFacts<Stage> && Stage::shards_gradients && !Stage::in_groups) ||
     detail::unmet<"accel: hybrid<...> needs a stage that shards gradients over all ranks; "
-                  "use hybrid<zero3>, hybrid<fsdp_zero2> or hybrid<zero2>", Stage>;
+                  "use hybrid<zero3>, hybrid<fsdp_zero2> or hybrid<zero2>",
+                  Stage>;
 
 /// `Stage` in each group of ranks; the groups are replicas of each other.
 template <class Stage>
   requires ShardsInGroups<Stage>
 struct hybrid {
   using kind = sharding_stage;
-  static constexpr std::string_view name =
-      detail::text<"hybrid<" + detail::name_of<Stage>() + ">">;
+  static constexpr std::string_view name = detail::text<"hybrid<" + detail::name_of<Stage>() + ">">;
   static constexpr bool shards_gradients = Stage::shards_gradients;
   static constexpr bool shards_parameters = Stage::shards_parameters;
   static constexpr bool reshards_after_forward = Stage::reshards_after_forward;

@@ -28,23 +28,23 @@ enum class unit_rule { automatic, by_class, by_size };
 /// The facts of units:
 ///  - `unit_rule rule`, `name`; the type is empty.
 template <class Units>
-concept HasUnitFacts = std::is_empty_v<Units> && detail::Named<Units> && requires {
-  requires detail::is_fact<Units::rule, unit_rule>;
-};
+concept HasUnitFacts = std::is_empty_v<Units> && detail::Named<Units> &&
+                       requires { requires detail::is_fact<Units::rule, unit_rule>; };
 
 /// A way to cut a module into units.
 template <class Units>
 concept UnitPolicy =
-    HasUnitFacts<Units> ||
-    detail::unmet<"accel: the Units argument needs a way to cut a module; "
-                  "use wrap_auto, wrap<BlockImpl> or wrap_by_size", Units>;
+    HasUnitFacts<Units> || detail::unmet<"accel: the Units argument needs a way to cut a module; "
+                                         "use wrap_auto, wrap<BlockImpl> or wrap_by_size",
+                                         Units>;
 
 /// The arguments of wrap<...>: at least one module class, each once. A class may be incomplete.
 template <class... Modules>
 concept ModuleClasses =
     (sizeof...(Modules) > 0 && (std::is_class_v<Modules> && ...) && detail::distinct<Modules...>) ||
     detail::unmet<"accel: wrap<...> needs module classes, each named once; "
-                  "use wrap<BlockImpl>, or wrap_auto, which finds them", Modules...>;
+                  "use wrap<BlockImpl>, or wrap_auto, which finds them",
+                  Modules...>;
 
 /// One unit for each module of any of these classes.
 template <class... Modules>

@@ -14,15 +14,15 @@ namespace accel {
 /// One line of a chart. Without `x`, the points stand at 0, 1, 2, ...
 /// A y that is not finite (or not positive on a logarithmic axis) leaves a gap.
 struct Series {
-  std::string label;
-  std::vector<double> x;
-  std::vector<double> y;
+  std::string label{};
+  std::vector<double> x{};
+  std::vector<double> y{};
 };
 
 struct ChartOptions {
-  std::string title;
+  std::string title{};
   std::string x_label = "step";
-  std::string y_label;
+  std::string y_label{};
   int width = 760;   ///< pixels, at least 240
   int height = 440;  ///< pixels, at least 160
   bool log_y = false;

@@ -29,10 +29,10 @@ struct LogOptions {
 };
 
 struct LoggerOptions {
-  std::string name;               ///< shown in each line; empty for none
-  std::optional<LogLevel> level;  ///< default: log_level_from_environment()
-  std::function<void()> barrier;  ///< waits for all ranks; needed for in_order
-  std::shared_ptr<Console> console;  ///< default: standard error
+  std::string name{};                  ///< shown in each line; empty for none
+  std::optional<LogLevel> level{};     ///< default: log_level_from_environment()
+  std::function<void()> barrier{};     ///< waits for all ranks; needed for in_order
+  std::shared_ptr<Console> console{};  ///< default: standard error
 };
 
 /// ACCEL_LOG_LEVEL, else ACCELERATE_LOG_LEVEL (trace, debug, info, warning, error, critical, off; any case), else info.

@@ -19,8 +19,8 @@
 namespace accel {
 
 struct ProgressOptions {
-  std::optional<std::int64_t> total;  ///< steps to go; unknown if empty
-  std::string description;            ///< in front of the bar
+  std::optional<std::int64_t> total{};  ///< steps to go; unknown if empty
+  std::string description{};          ///< in front of the bar
   std::string unit = "step";          ///< what update() counts
   std::int64_t initial = 0;           ///< done before this run, by a run that is resumed
   bool enabled = true;                ///< give `is_main_process`, so that one process draws
@@ -28,7 +28,7 @@ struct ProgressOptions {
   bool memory = false;                ///< show the resident memory of this process
   std::chrono::milliseconds redraw_every{100};  ///< on a terminal, at most
   std::chrono::milliseconds line_every{5000};   ///< on anything else, at most
-  std::shared_ptr<Console> console;   ///< default: standard error
+  std::shared_ptr<Console> console{};  ///< default: standard error
   /// What the time is; for tests.
   std::function<std::chrono::steady_clock::time_point()> clock = std::chrono::steady_clock::now;
 };

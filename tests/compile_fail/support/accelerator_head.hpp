@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The head of Accelerator, constrained as the real one is, without its body and so without LibTorch:
-// what the compiler says of a refused set of policies depends on the head alone.
+// The head of Accelerator, constrained as the real one is, without its body and so without
+// LibTorch: what the compiler says of a refused set of policies depends on the head alone.
 #pragma once
 
 #include <accel/policies.hpp>

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls into the compiled light library of an installed accel: who am I among the processes of this job?
+// Calls into the compiled light library of accel: who am I in this job?
 #include <accel/comm/ranks.hpp>
 
 #include <iostream>

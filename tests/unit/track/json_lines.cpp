@@ -23,8 +23,8 @@ using accel_test::ScratchFolder;
 
 namespace {
 
-constexpr double inf = std::numeric_limits<double>::infinity();
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 std::string content(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -72,8 +72,8 @@ TEST_CASE("B42 a run that is killed after step 1 has both records on disk") {
 TEST_CASE("B42 values that are not finite are strings that a strict reader accepts") {
   const ScratchFolder folder;
   JsonLines tracker(folder.path());
-  tracker.log({{"a", nan}, {"b", inf}, {"c", -inf}, {"d", {{"e", -nan}}}, {"f", 1e308}}, 0);
-  tracker.store_init_configuration({{"clip", inf}, {"betas", {.9, nan}}});
+  tracker.log({{"a", not_a_number}, {"b", infinity}, {"c", -infinity}, {"d", {{"e", -not_a_number}}}, {"f", 1e308}}, 0);
+  tracker.store_init_configuration({{"clip", infinity}, {"betas", {.9, not_a_number}}});
   CHECK(content(tracker.path()).find(R"("a":"NaN","b":"Infinity","c":"-Infinity","d/e":"NaN","f":1e+308)") !=
         std::string::npos);
   REQUIRE(lines(tracker.path()).size() == 1);

@@ -34,8 +34,15 @@ std::vector<std::string> said(Pipe& pipe) {
   return result;
 }
 
+Ranks ranks_of(int rank, int size) {
+  Ranks ranks;
+  ranks.rank = rank;
+  ranks.size = size;
+  return ranks;
+}
+
 Logger logger_on(const Pipe& pipe, int rank = 0, int size = 1, LogLevel level = LogLevel::info) {
-  return Logger(Ranks{.rank = rank, .size = size},
+  return Logger(ranks_of(rank, size),
                 {.level = level, .console = std::make_shared<Console>(pipe.descriptor())});
 }
 
@@ -89,7 +96,7 @@ TEST_CASE("in order, ranks speak one after the other, also where a level hides s
   std::vector<std::thread> ranks;
   for (int rank = size - 1; rank >= 0; --rank) {
     ranks.emplace_back([&, rank] {
-      Logger logger({.rank = rank, .size = size},
+      Logger logger(ranks_of(rank, size),
                     {.level = rank == 2 ? LogLevel::error : LogLevel::info,
                      .barrier = [&] { barrier.arrive_and_wait(); },
                      .console = std::make_shared<Console>(pipe.descriptor())});
@@ -164,7 +171,7 @@ TEST_CASE("a line of a rank wipes the bar that another process has drawn on the 
   accel_test::PseudoTerminal terminal(80);
   const auto console = std::make_shared<Console>(terminal.descriptor());
   console->show(&terminal, "a bar");                                       // of rank 0
-  Logger other({.rank = 1, .size = 2}, {.level = LogLevel::info,           // in a process, hence a console, of its own
+  Logger other(ranks_of(1, 2), {.level = LogLevel::info,           // in a process, hence a console, of its own
                                         .console = std::make_shared<Console>(terminal.descriptor())});
   other.info({.main_process_only = false}, "hello");
   console->show(&terminal, "a bar again");

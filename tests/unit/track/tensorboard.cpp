@@ -223,7 +223,7 @@ TEST_CASE("each event file has a name of its own, of the form that TensorBoard l
   for (const auto* each : {&first, &second}) {
     const std::string name = each->path().filename();
     CHECK(name.starts_with("events.out.tfevents."));
-    CHECK(name.find("." + std::to_string(::getpid()) + ".") != std::string::npos);
+    CHECK(name.find(fmt::format(".{}.", ::getpid())) != std::string::npos);
   }
 }
 

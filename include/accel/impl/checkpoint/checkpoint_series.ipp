@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bodies of checkpoint/checkpoint_series.hpp.
-#pragma once
-
 #include <accel/checkpoint/checkpoint_series.hpp>
 
 #include <accel/detail/error.hpp>

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bodies of checkpoint/file.hpp.
-#pragma once
-
 #include <accel/checkpoint/file.hpp>
 
 #include <accel/detail/error.hpp>

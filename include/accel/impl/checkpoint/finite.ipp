@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bodies of checkpoint/finite.hpp.
-#pragma once
-
 #include <accel/checkpoint/finite.hpp>
 
 #include <ATen/core/grad_mode.h>

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bodies of checkpoint/module_state.hpp.
-#pragma once
-
 #include <accel/checkpoint/module_state.hpp>
 
 #include <accel/detail/error.hpp>

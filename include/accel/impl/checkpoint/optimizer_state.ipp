@@ -3,8 +3,6 @@
 //
 // Bodies of checkpoint/optimizer_state.hpp. Reads and writes the public state() and param_groups() of LibTorch's
 // optimizers; the two `visit_` functions list the fields of each type once, for both directions.
-#pragma once
-
 #include <accel/checkpoint/optimizer_state.hpp>
 
 #include <accel/detail/error.hpp>

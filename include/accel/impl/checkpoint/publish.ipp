@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bodies of checkpoint/publish.hpp.
-#pragma once
-
 #include <accel/checkpoint/publish.hpp>
 
 #include <accel/checkpoint/file.hpp>

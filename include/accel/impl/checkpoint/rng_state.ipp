@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bodies of checkpoint/rng_state.hpp.
-#pragma once
-
 #include <accel/checkpoint/rng_state.hpp>
 
 #include <accel/detail/error.hpp>

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bodies of checkpoint/safetensors.hpp.
-#pragma once
-
 #include <accel/checkpoint/safetensors.hpp>
 
 #include <accel/detail/error.hpp>

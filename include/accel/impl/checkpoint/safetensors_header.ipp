@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bodies of checkpoint/safetensors_header.hpp.
-#pragma once
-
 #include <accel/checkpoint/safetensors_header.hpp>
 
 #include <accel/detail/error.hpp>

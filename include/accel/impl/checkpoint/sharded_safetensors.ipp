@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bodies of checkpoint/sharded_safetensors.hpp.
-#pragma once
-
 #include <accel/checkpoint/sharded_safetensors.hpp>
 
 #include <accel/detail/error.hpp>

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bodies of checkpoint/state_folder.hpp.
-#pragma once
-
 #include <accel/checkpoint/state_folder.hpp>
 
 #include <accel/checkpoint/publish.hpp>

@@ -1,9 +1,18 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 #include <accel/checkpoint/training_state.hpp>
+
+#include <accel/checkpoint/module_state.hpp>
+#include <accel/checkpoint/optimizer_state.hpp>
+#include <accel/checkpoint/rng_state.hpp>
+#include <accel/checkpoint/state_folder.hpp>
+#include <accel/checkpoint/state_tensors.hpp>
 #include <accel/detail/error.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <exception>
 
 namespace accel {
 
@@ -31,6 +40,126 @@ void TrainingState::add_value(std::string name, SavedValue value) {
     if (known.first == name)
       detail::fail(ErrorCategory::usage, "accel: a value named '{}' is registered for checkpointing already", name);
   values_.emplace_back(std::move(name), std::move(value));
+}
+
+namespace {
+
+/// Accelerate's names: model, model_1, model_2, ...
+std::string numbered(const char* what, size_t index) {
+  return index == 0 ? what : fmt::format("{}_{}", what, index);
+}
+
+std::string random_states(int rank) { return fmt::format("random_states_{}", rank); }
+
+nlohmann::json to_json(const LoaderState& state) {
+  return {{"epoch", state.epoch},
+          {"batches_yielded", state.batches_yielded},
+          {"seed", state.seed},
+          {"samples", state.samples},
+          {"total_batch_size", state.total_batch_size}};
+}
+
+LoaderState loader_state(const nlohmann::json& saved) {
+  return {.epoch = saved.at("epoch"),
+          .batches_yielded = saved.at("batches_yielded"),
+          .seed = saved.at("seed"),
+          .samples = saved.at("samples"),
+          .total_batch_size = saved.at("total_batch_size")};
+}
+
+/// The name of each tensor that an optimizer steps on: that of the model's parameter, also where it is its fp32 copy.
+ParameterNames names_of(const TrainingState::ParameterPairs& pairs, const ParameterNames& of_models) {
+  ParameterNames names;
+  for (const auto& [own, parameter] : pairs)
+    if (const auto found = of_models.find(parameter.unsafeGetTensorImpl()); found != of_models.end())
+      names[own.unsafeGetTensorImpl()] = found->second;
+  return names;
+}
+
+/// The values in the order of a list, as one JSON array.
+template <class Items, class Save>
+nlohmann::json array_of(const Items& items, Save&& save) {
+  auto array = nlohmann::json::array();
+  for (const auto& item : items) array.push_back(save(item));
+  return array;
+}
+
+/// Gives each item its entry of a saved array.
+template <class Items, class Load>
+void load_each(const StateFolder& state, const std::string& part, const Items& items, Load&& load) {
+  if (items.empty()) return;
+  const auto saved = state.json(part);
+  if (!saved.is_array() || saved.size() != items.size())
+    detail::fail(ErrorCategory::checkpoint,
+                 "accel: {} holds {} entries and {} were prepared; prepare the same objects, in the same order, before "
+                 "load_state",
+                 state.file(part + ".json").string(), saved.size(), items.size());
+  for (size_t i = 0; i < items.size(); ++i) load(items[i], saved[i]);
+}
+
+}  // namespace
+
+std::vector<const torch::nn::Module*> TrainingState::modules() const {
+  std::vector<const torch::nn::Module*> modules;
+  for (const auto& model : models_) modules.push_back(model.get());
+  return modules;
+}
+
+void TrainingState::save(const std::filesystem::path& folder, const Communicator& communicator) const {
+  const SaveGroup group{communicator.rank(), communicator.size(),
+                        [&](bool mine) { return communicator.all_agree(mine); }};
+  write_state_folder(folder, group, [&](StateParts& parts) {
+    add_tensors(parts, random_states(communicator.rank()), rng_state());
+    if (communicator.rank() != 0) return;
+    for (size_t i = 0; i < models_.size(); ++i) {
+      auto state = module_state(*models_[i]);
+      SafetensorsMetadata metadata(state.aliases.begin(), state.aliases.end());
+      metadata.emplace("format", "pt");  // what Python's readers look for
+      add_tensors(parts, numbered("model", i), std::move(state.tensors), std::move(metadata));
+    }
+    const auto names = parameter_names(modules());
+    for (size_t i = 0; i < optimizers_.size(); ++i) {
+      const auto& [optimizer, parameters] = optimizers_[i];
+      auto state = optimizer_state(*optimizer, names_of(parameters(), names));
+      add_tensors(parts, numbered("optimizer", i), std::move(state.tensors));
+      parts.add_json(numbered("optimizer", i), state.description);
+    }
+    if (!schedules_.empty())
+      parts.add_json("scheduler", array_of(schedules_, [](const auto& item) { return item.second.save(); }));
+    if (!loaders_.empty())
+      parts.add_json("loader", array_of(loaders_, [](const auto& cursor) { return to_json(cursor->state()); }));
+    for (const auto& [name, value] : values_) parts.add_json(name, value.save());
+  });
+}
+
+void TrainingState::load(const std::filesystem::path& folder, const Communicator& communicator) const {
+  std::exception_ptr failure;
+  try {
+    const StateFolder state(folder);
+    for (size_t i = 0; i < models_.size(); ++i)
+      load_module_state(*models_[i], load_tensors(state, numbered("model", i)));
+    const auto names = parameter_names(modules());
+    for (size_t i = 0; i < optimizers_.size(); ++i) {
+      const auto& [optimizer, parameters] = optimizers_[i];
+      const auto part = numbered("optimizer", i);
+      load_optimizer_state(*optimizer, names_of(parameters(), names), state.json(part), load_tensors(state, part));
+    }
+    load_each(state, "scheduler", schedules_, [](const auto& item, const auto& saved) { item.second.load(saved); });
+    load_each(state, "loader", loaders_,
+              [](const auto& cursor, const auto& saved) { cursor->load_state(loader_state(saved)); });
+    for (const auto& [name, value] : values_) value.load(state.json(name));
+    // A job of more ranks than wrote the state has ranks without random numbers of their own; they keep theirs.
+    if (const auto part = random_states(communicator.rank()); state.contains(part + ".safetensors"))
+      load_rng_state(load_tensors(state, part));
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const bool went_well = communicator.all_agree(!failure);
+  if (failure) std::rethrow_exception(failure);
+  if (!went_well)
+    detail::fail(ErrorCategory::checkpoint,
+                 "accel: rank {}: another rank could not load {}; its own message says why", communicator.rank(),
+                 folder.string());
 }
 
 }  // namespace accel

@@ -33,6 +33,12 @@ struct Communicator::Connection {
 
 namespace {
 
+/// What an exception says, without the C++ stack that LibTorch appends.
+std::string cause_of(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error ? torch_error->what_without_backtrace() : error.what();
+}
+
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
@@ -59,7 +65,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const Ranks& ranks, const Communicato
                             : "cannot reach the store that rank 0 serves; is rank 0 running, and are "
                               "MASTER_ADDR and MASTER_PORT the same on every rank?";
     fail(ErrorCategory::collective, "accel: rank {} of {} {} ({}:{}). Cause: {}", ranks.rank,
-         ranks.size, cause, ranks.master_addr, ranks.master_port, error.what());
+         ranks.size, cause, ranks.master_addr, ranks.master_port, cause_of(error));
   }
 }
 
@@ -209,7 +215,7 @@ Communicator Communicator::over_store(c10::intrusive_ptr<c10d::Store> store, con
     fail(ErrorCategory::collective,
          "accel: rank {} of {}: the ranks could not be connected; a rank may have ended during start-up. "
          "Cause: {}",
-         ranks.rank, ranks.size, error.what());
+         ranks.rank, ranks.size, cause_of(error));
   }
   // c10d keeps groups by name, one table a process; ranks that are threads of it need names of their own.
   static std::atomic<uint64_t> groups{0};
@@ -245,7 +251,7 @@ void run(const char* what, const Ranks& ranks, Start&& start) {
     fail(ErrorCategory::collective,
          "accel: rank {} of {}: {} failed. A rank has ended, calls another operation, or took longer than "
          "collective_timeout. Cause: {}",
-         ranks.rank, ranks.size, what, error.what());
+         ranks.rank, ranks.size, what, cause_of(error));
   }
 }
 
@@ -298,8 +304,16 @@ at::Tensor Communicator::all_reduce(const at::Tensor& tensor, Reduction reductio
   if (!connection_) return tensor.detach().clone();
   auto& group = *connection_->group;
   compare("reduce", ranks_, group, tensor);
-  // Narrow types are combined in a type that holds the result exactly or nearly so, and rounded once.
-  auto wide = type == at::kBool ? at::kByte : at::isReducedFloatingType(type) ? at::kFloat : type;
+  if (at::isComplexType(type)) {
+    if (reduction == Reduction::max || reduction == Reduction::min)
+      fail(ErrorCategory::usage, "accel: rank {}: complex numbers have no order; reduce them with sum or mean", ranks_.rank);
+    return at::view_as_complex(all_reduce(at::view_as_real(tensor.detach().resolve_conj()), reduction));
+  }
+  // Types that the backend does not add, or adds with a rounding each time, are combined in a wider one.
+  const auto wide = type == at::kBool                   ? at::kByte
+                    : type == at::kShort                ? at::kInt
+                    : at::isReducedFloatingType(type)   ? at::kFloat
+                                                        : type;
   auto values = tensor.detach().to(wide, /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous);
   if (type == at::kBool && reduction == Reduction::sum) reduction = Reduction::max;
   if (values.numel() > 0) {
@@ -353,7 +367,7 @@ void Communicator::broadcast_coalesced_(const std::vector<at::Tensor>& tensors, 
     fail(ErrorCategory::collective,
          "accel: rank {} of {}: broadcasting {} tensors from rank {} failed; a rank has ended or holds another "
          "model. Cause: {}",
-         ranks_.rank, ranks_.size, tensors.size(), root, error.what());
+         ranks_.rank, ranks_.size, tensors.size(), root, cause_of(error));
   }
 }
 

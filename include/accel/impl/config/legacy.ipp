@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Body of config/legacy.hpp.
+#include <accel/config/legacy.hpp>
 #include <accel/config/choices.hpp>
 #include <accel/config/keys.hpp>
-#include <accel/config/legacy.hpp>
 
 #include <algorithm>
 #include <string>

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Body of config/merge.hpp.
+#include <accel/config/merge.hpp>
 #include <accel/config/faults.hpp>
 #include <accel/config/keys.hpp>
-#include <accel/config/merge.hpp>
 #include <accel/config/reader.hpp>
 #include <accel/config/search.hpp>
 #include <accel/config/text_file.hpp>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Body of config/policy_names.hpp.
-#include <accel/config/expression.hpp>
 #include <accel/config/policy_names.hpp>
+#include <accel/config/expression.hpp>
 #include <accel/config/validate.hpp>
 #include <accel/config/wording.hpp>
 #include <accel/detail/error.hpp>

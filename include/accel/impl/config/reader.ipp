@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Body of config/reader.hpp.
+#include <accel/config/reader.hpp>
 #include <accel/config/document.hpp>
 #include <accel/config/keys.hpp>
 #include <accel/config/legacy.hpp>
-#include <accel/config/reader.hpp>
 #include <accel/config/wording.hpp>
 
 #include <fmt/format.h>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Body of config/validate.hpp.
-#include <accel/config/keys.hpp>
 #include <accel/config/validate.hpp>
+#include <accel/config/keys.hpp>
 #include <accel/config/wording.hpp>
 
 #include <fmt/format.h>

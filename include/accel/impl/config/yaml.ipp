@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Body of config/yaml.hpp: the writers, and the doors of the reader.
+#include <accel/config/yaml.hpp>
 #include <accel/config/document.hpp>
 #include <accel/config/keys.hpp>
 #include <accel/config/reader.hpp>
 #include <accel/config/text_file.hpp>
 #include <accel/config/wording.hpp>
-#include <accel/config/yaml.hpp>
 
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>

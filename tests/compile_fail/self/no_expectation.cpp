@@ -1,0 +1,12 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A faulty case: nothing is expected.
+
+#include <accel/policy/backend.hpp>
+
+#ifndef ACCEL_BAD
+using backend = accel::sharded<accel::zero3>;
+#else
+using backend = accel::sharded<accel::ddp>;
+#endif

@@ -1,0 +1,14 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A faulty case: the compiler prints the first of the two sentences only.
+// expect: accel: sharded<...> needs a stage;
+// expect: use something else
+
+#include <accel/policy/backend.hpp>
+
+#ifndef ACCEL_BAD
+using backend = accel::sharded<accel::zero3>;
+#else
+using backend = accel::sharded<accel::ddp>;
+#endif

@@ -1,0 +1,239 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Values of the collectives over dtypes, layouts and sizes that users hold, and errors that reach every rank.
+#include "support/thread_ranks.hpp"
+
+#include <accel/comm/partial_state.hpp>
+#include <accel/detail/error.hpp>
+
+#include <boost/hana/define_struct.hpp>
+#include <catch2/catch_all.hpp>
+#include <torch/torch.h>
+
+using accel::PartialState;
+using accel::Reduction;
+using accel::test::errors_of_ranks;
+using accel::test::run_ranks;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+// Catch's assertions are not for several threads at once: ranks compute, and the main thread compares.
+template <class Result, class Body>
+std::vector<Result> results_of_ranks(int size, Body&& body) {
+  std::vector<Result> results(static_cast<size_t>(size));
+  run_ranks(size, [&](const PartialState& state) {
+    results[static_cast<size_t>(state.process_index())] = body(state);
+  });
+  return results;
+}
+
+std::vector<at::Tensor> on_ranks(int size, const std::function<at::Tensor(const PartialState&)>& body) {
+  return results_of_ranks<at::Tensor>(size, body);
+}
+
+struct Scores {
+  BOOST_HANA_DEFINE_STRUCT(Scores, (at::Tensor, hits), (std::vector<at::Tensor>, losses), (std::string, note));
+};
+
+}  // namespace
+
+TEST_CASE("B36 gather of 0-dim tensors gives one row a rank") {
+  for (const auto& all : on_ranks(2, [](const PartialState& state) {
+         return state.gather(torch::tensor(state.process_index() + 1));
+       }))
+    CHECK(torch::equal(all, torch::tensor({1, 2})));
+}
+
+TEST_CASE("B36 reduce keeps the shape") {
+  for (const auto& mean : on_ranks(2, [](const PartialState& state) {
+         return state.reduce(torch::tensor(state.process_index() + 1.0f), Reduction::mean);
+       })) {
+    CHECK(mean.dim() == 0);
+    CHECK(mean.item<float>() == 1.5f);
+  }
+}
+
+TEST_CASE("B36 bool stays bool") {
+  const auto mine = [](const PartialState& state) {
+    return state.is_main_process() ? torch::tensor({true, false, false}) : torch::tensor({true, true, false});
+  };
+  for (const auto& any : on_ranks(2, [&](const auto& state) { return state.reduce(mine(state), Reduction::max); }))
+    CHECK(torch::equal(any, torch::tensor({true, true, false})));
+  for (const auto& all : on_ranks(2, [&](const auto& state) { return state.reduce(mine(state), Reduction::min); }))
+    CHECK(torch::equal(all, torch::tensor({true, false, false})));
+}
+
+TEST_CASE("B36 integers are exact, and their mean is refused") {
+  const int64_t big = (int64_t{1} << 53) + 1;
+  for (const auto& sum : on_ranks(2, [&](const PartialState& state) {
+         return state.reduce(torch::tensor(state.is_main_process() ? big : int64_t{1}));
+       }))
+    CHECK(sum.item<int64_t>() == 9007199254740994);
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         (void)state.reduce(torch::tensor(3 + state.process_index()), Reduction::mean);
+       }))
+    CHECK_THAT(error, ContainsSubstring("mean") && ContainsSubstring("convert to a floating type"));
+}
+
+TEST_CASE("B36 a sum of 16-bit floats is rounded once") {
+  for (const auto& sum : on_ranks(3, [](const PartialState& state) {
+         return state.reduce(torch::tensor(state.is_main_process() ? 256.0f : 1.0f).to(torch::kBFloat16));
+       }))
+    CHECK(sum.item<float>() == 258.0f);  // 256 + 1 is 256 in bfloat16, twice
+}
+
+TEST_CASE("B36 padding across ranks keeps bool and pads where asked") {
+  for (const auto& padded : on_ranks(2, [](const PartialState& state) {
+         return state.pad_across_processes(torch::ones({2, state.is_main_process() ? 3 : 5}, torch::kBool), 1);
+       })) {
+    CHECK(padded.scalar_type() == torch::kBool);
+    CHECK(padded.size(1) == 5);
+  }
+  const auto first = on_ranks(2, [](const PartialState& state) {
+    return state.pad_across_processes(torch::ones({state.process_index() + 1}), 0, -1, /*pad_first=*/true);
+  });
+  CHECK(torch::equal(first[0], torch::tensor({-1.0f, 1.0f})));
+}
+
+TEST_CASE("B36 an empty tensor on one rank contributes nothing") {
+  for (const auto& rows : on_ranks(2, [](const PartialState& state) {
+         return state.gather(torch::ones({0, 4}));
+       }))
+    CHECK(rows.sizes() == std::vector<int64_t>{0, 4});
+}
+
+TEST_CASE("tensors of any layout arrive as their values") {
+  const auto base = torch::arange(24).reshape({4, 6});
+  const std::vector<at::Tensor> views{base.t(), base.slice(1, 0, 6, 2), base.narrow(0, 1, 2),
+                                      torch::ones({1}).expand({3}), base[2]};
+  for (size_t i = 0; i < views.size(); ++i) {
+    CAPTURE(i);
+    for (const auto& all : on_ranks(3, [&](const PartialState& state) { return state.gather(views[i]); }))
+      CHECK(torch::equal(all, torch::cat({views[i], views[i], views[i]})));
+    for (const auto& sum : on_ranks(3, [&](const PartialState& state) { return state.reduce(views[i]); }))
+      CHECK(torch::equal(sum, views[i] * 3));
+    for (const auto& same : on_ranks(2, [&](const PartialState& state) {
+           return state.broadcast(state.is_main_process() ? views[i] : views[i] * 0);
+         }))
+      CHECK(torch::equal(same, views[i]));
+  }
+}
+
+TEST_CASE("every dtype is gathered, and every one that adds is reduced") {
+  for (const auto type : {torch::kBool, torch::kByte, torch::kChar, torch::kShort, torch::kInt, torch::kLong, torch::kHalf,
+                          torch::kBFloat16, torch::kFloat, torch::kDouble, torch::kComplexFloat}) {
+    CAPTURE(type);
+    const auto mine = torch::ones({3}, type);
+    for (const auto& all : on_ranks(2, [&](const PartialState& state) { return state.gather(mine); })) {
+      CHECK(all.scalar_type() == type);
+      CHECK(torch::equal(all, torch::ones({6}, type)));
+    }
+    for (const auto& sum : on_ranks(2, [&](const PartialState& state) { return state.reduce(mine); }))
+      CHECK(torch::equal(sum, type == torch::kBool ? mine : mine + mine));
+  }
+}
+
+TEST_CASE("nested values and structs are walked") {
+  const auto results = results_of_ranks<Scores>(2, [](const PartialState& state) {
+    const auto value = torch::tensor({float(state.process_index())});
+    return state.gather(Scores{value, {value + 1, value + 2}, "kept"});
+  });
+  for (const auto& scores : results) {
+    CHECK(torch::equal(scores.hits, torch::tensor({0.0f, 1.0f})));
+    CHECK(torch::equal(scores.losses[1], torch::tensor({2.0f, 3.0f})));
+    CHECK(scores.note == "kept");
+  }
+  const auto maps = results_of_ranks<std::map<std::string, at::Tensor>>(2, [](const PartialState& state) {
+    return state.reduce(std::map<std::string, at::Tensor>{{"b", torch::ones({2})}, {"a", torch::ones({})}});
+  });
+  CHECK(maps[1].at("b").sum().item<float>() == 4);
+}
+
+TEST_CASE("a mismatch is a sentence on every rank, with both shapes") {
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         (void)state.gather(torch::ones({2, state.is_main_process() ? 3 : 5}));
+       }))
+    CHECK_THAT(error, ContainsSubstring("rank 0 has Float [2, 3]") && ContainsSubstring("rank 1 has Float [2, 5]") &&
+                          ContainsSubstring("pad_across_processes"));
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         (void)state.reduce(torch::ones({2}, state.is_main_process() ? torch::kFloat : torch::kDouble));
+       }))
+    CHECK_THAT(error, ContainsSubstring("Double [2]"));
+}
+
+TEST_CASE("work is split evenly, the first ranks one longer") {
+  const std::vector<int> items{0, 1, 2, 3, 4};
+  const auto shares = results_of_ranks<std::vector<int>>(
+      3, [&](const PartialState& state) { return state.split_between_processes(items); });
+  CHECK(shares == std::vector<std::vector<int>>{{0, 1}, {2, 3}, {4}});
+  const auto padded = results_of_ranks<std::vector<int>>(
+      3, [&](const PartialState& state) { return state.split_between_processes(items, true); });
+  CHECK(padded[2] == std::vector<int>{4, 4});
+  const auto rows = on_ranks(4, [](const PartialState& state) {
+    return state.split_between_processes(torch::arange(3), true);
+  });
+  CHECK(torch::equal(rows[3], torch::tensor({2})));
+}
+
+TEST_CASE("the main process goes first, and its failure is everybody's") {
+  std::atomic<int> order{0};
+  const auto places = results_of_ranks<int>(3, [&](const PartialState& state) {
+    int place = -1;
+    state.main_process_first([&] { place = order++; });
+    return place;
+  });
+  CHECK(places[0] == 0);
+  const auto errors = errors_of_ranks(2, [](const PartialState& state) {
+    state.main_process_first([&] {
+      if (state.is_main_process()) throw std::runtime_error("disk full");
+    });
+  });
+  CHECK(errors[0] == "disk full");
+  CHECK_THAT(errors[1], ContainsSubstring("has failed there"));
+}
+
+TEST_CASE("B29 the roll call names who is missing") {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  accel::CommunicatorOptions options;
+  options.startup_timeout = std::chrono::milliseconds(300);
+  std::vector<std::string> errors(2);
+  {
+    std::vector<std::jthread> threads;
+    for (int i : {0, 1})
+      threads.emplace_back([&, i] {
+        try {
+          (void)accel::Communicator::over_store(store, {.rank = 2 * i, .size = 3, .local_size = 3},
+                                                c10::DeviceType::CPU, options);
+        } catch (const accel::Error& error) {
+          errors[static_cast<size_t>(i)] = error.what();
+        }
+      });
+  }
+  for (const auto& error : errors) CHECK_THAT(error, ContainsSubstring("2 of 3") && ContainsSubstring("missing: {1}"));
+}
+
+TEST_CASE("B29 ranks that differ about the world, or claim one place, are told") {
+  const auto both = [](accel::Ranks first, accel::Ranks second) {
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    accel::CommunicatorOptions options;
+    options.startup_timeout = std::chrono::milliseconds(2000);
+    std::vector<std::string> errors(2);
+    std::vector<std::jthread> threads;
+    for (size_t i : {0, 1})
+      threads.emplace_back([&, i] {
+        try {
+          (void)accel::Communicator::over_store(store, i == 0 ? first : second, c10::DeviceType::CPU, options);
+        } catch (const accel::Error& error) {
+          errors[i] = error.what();
+        }
+      });
+    threads.clear();
+    return errors;
+  };
+  const auto sizes = both({.rank = 0, .size = 2}, {.rank = 1, .size = 3});
+  CHECK_THAT(sizes[0] + sizes[1], ContainsSubstring("world of 3") && ContainsSubstring("same WORLD_SIZE"));
+  const auto claims = both({.rank = 1, .size = 2}, {.rank = 1, .size = 2});
+  CHECK_THAT(claims[0] + claims[1], ContainsSubstring("two processes say that they are rank 1"));
+}

@@ -1,0 +1,197 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Data-parallel training over ranks: gradients are the mean, reduced once a window; modules that differ are refused.
+#include "support/thread_ranks.hpp"
+
+#include <accel/accel.hpp>
+
+#include <catch2/catch_all.hpp>
+
+using accel::PartialState;
+using accel::test::errors_of_ranks;
+using accel::test::run_ranks;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// A loss `w * x` has the gradient x.
+struct Weight : torch::nn::Module {
+  at::Tensor w = register_parameter("w", torch::zeros({}));
+  at::Tensor forward(const at::Tensor& x) { return w * x; }
+};
+
+template <class Accumulation>
+using Ddp = accel::Accelerator<accel::ddp, accel::fp32, Accumulation, accel::on<accel::cpu>>;
+
+struct TwoLayers : torch::nn::Module {
+  torch::nn::Linear used = register_module("used", torch::nn::Linear(2, 2));
+  torch::nn::Linear unused = register_module("unused", torch::nn::Linear(2, 2));
+  at::Tensor forward(const at::Tensor& x) { return used(x); }
+};
+
+}  // namespace
+
+TEST_CASE("B38 a window is reduced once, and the mean over ranks and micro-batches is stepped") {
+  std::vector<double> weights(2);
+  std::vector<int64_t> reductions(2);
+  run_ranks(2, [&](const PartialState& state) {
+    Ddp<accel::accumulate<4>> accelerator{state};
+    auto net = std::make_shared<Weight>();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    for (int step = 1; step <= 4; ++step)
+      accelerator.accumulate(model, [&] {
+        accelerator.backward(model(torch::tensor(float(step + 10 * state.process_index()))));
+        optimizer.step();
+        optimizer.zero_grad();
+      });
+    weights[static_cast<size_t>(state.process_index())] = net->w.item<double>();
+    reductions[static_cast<size_t>(state.process_index())] = accelerator.reductions();
+  });
+  // Mean of 1..4 and 11..14 is 7.5.
+  for (const double weight : weights) CHECK(weight == Catch::Approx(-0.75).epsilon(1e-6));
+  CHECK(reductions == std::vector<int64_t>{1, 1});
+}
+
+TEST_CASE("B32 cleared gradients and bucket views: the same bits as zero-filled ones") {
+  for (const bool set_to_none : {true, false}) {
+    std::vector<at::Tensor> gradients(2);
+    run_ranks(2, [&](const PartialState& state) {
+      Ddp<accel::accumulate<1>> accelerator{state};
+      auto net = std::make_shared<Weight>();
+      torch::optim::SGD sgd(net->parameters(), 0.0);
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      for (int round = 0; round < 3; ++round) {
+        optimizer.zero_grad(set_to_none);
+        accelerator.backward(model(torch::tensor(1.5f + float(state.process_index()))));
+      }
+      gradients[static_cast<size_t>(state.process_index())] = net->w.grad().clone();
+    });
+    for (const auto& gradient : gradients) CHECK(gradient.item<float>() == 2.0f);
+  }
+}
+
+TEST_CASE("every rank starts with rank 0's parameters, and B23 ends a window with its buffers") {
+  std::vector<at::Tensor> weights(2), means(2), variances(2);
+  run_ranks(2, [&](const PartialState& state) {
+    Ddp<accel::accumulate<1>> accelerator{state};
+    auto net = torch::nn::BatchNorm1d(torch::nn::BatchNorm1dOptions(1).momentum(0.1));
+    torch::NoGradGuard no_grad;
+    net->weight.fill_(1.0 + state.process_index());
+    torch::optim::SGD sgd(net->parameters(), 0.0);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    const auto x = state.is_main_process() ? torch::tensor({{0.f}, {2.f}}) : torch::tensor({{10.f}, {14.f}});
+    at::AutoGradMode grad(true);
+    accelerator.accumulate(model, [&] {
+      auto first = model(x).sum(), second = model(x).sum();  // two forwards before one backward
+      accelerator.backward(first + second);
+      optimizer.step();
+    });
+    const auto rank = static_cast<size_t>(state.process_index());
+    weights[rank] = net->weight.clone();
+    means[rank] = net->running_mean.clone();
+    variances[rank] = net->running_var.clone();
+  });
+  for (size_t rank : {0, 1}) {
+    CHECK(weights[rank].item<float>() == 1.0f);
+    CHECK(means[rank].item<float>() == Catch::Approx(0.19));      // twice rank 0's data
+    CHECK(variances[rank].item<float>() == Catch::Approx(1.19));
+  }
+}
+
+TEST_CASE("B37 ranks with different models are told which parameter differs") {
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         Ddp<accel::accumulate<1>> accelerator{state};
+         (void)accelerator.prepare(torch::nn::Linear(2, state.is_main_process() ? 3 : 4));
+       }))
+    CHECK_THAT(error, ContainsSubstring("weight Float [3, 2]") && ContainsSubstring("weight Float [4, 2]"));
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         Ddp<accel::accumulate<1>> accelerator{state};
+         auto net = torch::nn::Linear(torch::nn::LinearOptions(2, 3).bias(state.is_main_process()));
+         (void)accelerator.prepare(net);
+       }))
+    CHECK_THAT(error, ContainsSubstring("'bias Float [3]'") && ContainsSubstring("no more parameters"));
+}
+
+TEST_CASE("an unused parameter is named at the boundary, and allowed where the option says so") {
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         Ddp<accel::accumulate<1>> accelerator{state};
+         auto model = accelerator.prepare(std::make_shared<TwoLayers>());
+         accelerator.backward(model(torch::ones({1, 2})).sum());
+       }))
+    CHECK_THAT(error, ContainsSubstring("unused.weight") && ContainsSubstring("find_unused_parameters"));
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         accel::AcceleratorOptions options;
+         options.ddp.find_unused_parameters = true;
+         Ddp<accel::accumulate<1>> accelerator{state, options};
+         auto model = accelerator.prepare(std::make_shared<TwoLayers>());
+         for (int step = 0; step < 3; ++step) accelerator.backward(model(torch::ones({1, 2})).sum());
+       }))
+    CHECK(error.empty());
+}
+
+TEST_CASE("of several models, those that the loss was computed with are reduced") {
+  std::vector<at::Tensor> first(2), second(2);
+  run_ranks(2, [&](const PartialState& state) {
+    Ddp<accel::accumulate<1>> accelerator{state};
+    auto [a, b] = accelerator.prepare(std::make_shared<Weight>(), std::make_shared<Weight>());
+    const auto x = torch::tensor(float(state.process_index()));
+    accelerator.accumulate(a, b, [&, a = a, b = b] {
+      accelerator.backward(a(x));
+      accelerator.backward(b(x) * 2);
+    });
+    first[static_cast<size_t>(state.process_index())] = a->w.grad().clone();
+    second[static_cast<size_t>(state.process_index())] = b->w.grad().clone();
+  });
+  for (size_t rank : {0, 1}) {
+    CHECK(first[rank].item<float>() == 0.5f);
+    CHECK(second[rank].item<float>() == 1.0f);
+  }
+}
+
+TEST_CASE("no_sync keeps gradients local") {
+  std::vector<float> local(2), total(2);
+  run_ranks(2, [&](const PartialState& state) {
+    Ddp<accel::accumulate<1>> accelerator{state};
+    auto model = accelerator.prepare(std::make_shared<Weight>());
+    const auto x = torch::tensor(float(1 + state.process_index()));
+    const auto rank = static_cast<size_t>(state.process_index());
+    {
+      const auto scope = accelerator.no_sync(model);
+      accelerator.backward(model(x));
+      local[rank] = model->w.grad().item<float>();
+    }
+    accelerator.backward(model(x * 10));
+    total[rank] = model->w.grad().item<float>();
+  });
+  CHECK(local == std::vector<float>{1, 2});
+  CHECK(total == std::vector<float>{16.5, 16.5});
+}
+
+TEST_CASE("B11 metrics over an epoch are the dataset, once and in order") {
+  std::vector<at::Tensor> seen(2);
+  run_ranks(2, [&](const PartialState& state) {
+    Ddp<accel::accumulate<1>> accelerator{state};
+    std::vector<at::Tensor> samples;
+    for (int i = 0; i < 9; ++i) samples.push_back(torch::tensor(i));
+    auto loader = accelerator.prepare(accel::data_loader(samples, {.batch_size = 2}));
+    std::vector<at::Tensor> gathered;
+    for (auto& batch : loader) gathered.push_back(accelerator.gather_for_metrics(batch));
+    seen[static_cast<size_t>(state.process_index())] = torch::cat(gathered);
+  });
+  for (const auto& all : seen) CHECK(torch::equal(all, torch::arange(9)));
+}
+
+TEST_CASE("several accelerators of one process do not meet") {
+  run_ranks(2, [&](const PartialState& state) {
+    Ddp<accel::accumulate<1>> one{state}, two{state};
+    auto a = one.prepare(std::make_shared<Weight>());
+    auto b = two.prepare(std::make_shared<Weight>());
+    for (int step = 0; step < 2; ++step) {
+      one.backward(a(torch::tensor(1.0f)));
+      two.backward(b(torch::tensor(3.0f)));
+    }
+  });
+  SUCCEED();
+}

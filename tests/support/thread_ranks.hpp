@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs a test body as several ranks that are threads of this process: a HashStore and a Gloo group each. Milliseconds
+// instead of the seconds that processes take. LibTorch's default generator is one for all threads, so that a body that
+// draws random numbers gives them a generator of its own, or uses processes.
+#pragma once
+
+#include <accel/comm/partial_state.hpp>
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <atomic>
+#include <exception>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace accel::test {
+
+/// Calls `body(PartialState)` on `size` threads at once and waits for all. Rethrows the first rank's exception.
+template <class Body>
+void run_ranks(int size, Body&& body, const CommunicatorOptions& options = {}) {
+  static std::atomic<int> runs{0};
+  const auto name = "test/" + std::to_string(runs++);
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::exception_ptr> failures(static_cast<size_t>(size));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size; ++rank)
+      threads.emplace_back([&, rank] {
+        at::set_num_threads(1);  // holds for the calling thread only, and another count changes the order of sums
+        try {
+          const Ranks ranks{.rank = rank, .size = size, .local_rank = rank, .local_size = size};
+          body(PartialState(Communicator::over_store(store, ranks, c10::DeviceType::CPU, options, name),
+                            c10::Device(c10::DeviceType::CPU)));
+        } catch (...) {
+          failures[static_cast<size_t>(rank)] = std::current_exception();
+        }
+      });
+  }
+  for (const auto& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+}
+
+/// What each rank's body throws, as text; empty for a rank that returns.
+template <class Body>
+std::vector<std::string> errors_of_ranks(int size, Body&& body, const CommunicatorOptions& options = {}) {
+  std::vector<std::string> errors(static_cast<size_t>(size));
+  run_ranks(
+      size,
+      [&](const PartialState& state) {
+        try {
+          body(state);
+        } catch (const std::exception& error) {
+          errors[static_cast<size_t>(state.process_index())] = error.what();
+        }
+      },
+      options);
+  return errors;
+}
+
+}  // namespace accel::test
