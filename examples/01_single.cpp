@@ -4,9 +4,9 @@
 // A training loop on one process. What differs from the loop that you have: `prepare`, and `accelerator.backward(loss)`.
 //
 // Expected output:
-//     step   0: loss 1.0986
-//     step  50: loss 0.5
-//     step 100: loss 0.3
+//     step   0: loss 1.1172
+//     step  50: loss 0.1895
+//     step 100: loss 0.0042
 //     trained on 1 process
 #include <accel/accel.hpp>
 

@@ -6,6 +6,16 @@
 // what it saw.
 //
 // Expected output:
+//     x 0.1: accumulate
+//     x 0.2: accumulate
+//     x 0.3: accumulate
+//     x 0.4: step, slope 0.0450
+//     x 0.5: accumulate
+//     x 0.6: accumulate
+//     x 0.7: accumulate
+//     x 0.8: step, slope 0.3021
+//     x 0.9: accumulate
+//     x 1.0: step, slope 0.7904
 #include <accel/accel.hpp>
 
 struct Line : torch::nn::Module {

@@ -9,6 +9,10 @@
 // over ranks, and metrics are gathered without the samples that were repeated to make the last round even.
 //
 // Expected output on 2 processes:
+//     2 processes, 11 batches each, of 50 samples together
+//     epoch 0: 421 of 501 right
+//     epoch 1: 459 of 501 right
+//     epoch 2: 487 of 501 right
 #include <accel/accel.hpp>
 
 namespace F = torch::nn::functional;

@@ -46,7 +46,7 @@ struct Training {
     schedule = std::make_shared<LambdaLR>(cosine_schedule(*own, 20, 3));
     std::vector<torch::data::Example<>> samples;
     torch::Generator generator = at::detail::createCPUGenerator(1);
-    for (int i = 0; i < 11; ++i)
+    for (int i = 0; i < 10; ++i)
       samples.push_back({torch::randn({3}, generator), torch::tensor(i % 2)});
     auto [model, optimizer, loader, scheduler] = accelerator.prepare(
         net, own, data_loader(samples, {.batch_size = 2, .shuffle = true}), schedule);

@@ -21,10 +21,12 @@
 #include <fstream>
 #include <limits>
 #include <set>
+#include <stdexcept>
 #include <string>
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 namespace fs = std::filesystem;
 using accel::SaveGroup;
@@ -281,7 +283,9 @@ TEST_CASE("B20 a full disk or an unusable folder on rank 0 is an error on both r
           // No file of this process may pass 64 KiB: the write fails as on a full disk, half way.
           ::signal(SIGXFSZ, SIG_IGN);
           const rlimit limit{65536, 65536};
-          REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+          if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) {
+            throw std::runtime_error("setrlimit");
+          }
           file.write(std::string(100'000, 'x'));
         });
       }
@@ -306,17 +310,19 @@ TEST_CASE("B20 a full disk or an unusable folder on rank 0 is an error on both r
     CHECK(ends[1].error == "no state for Lion");
   }
   SECTION("two ranks write one part") {
-    const auto ends = save_by_two(folder, "new", [](int rank, StateParts& parts) {
-      parts.add("zzz", [rank](accel::OutputFile&) {
-        if (rank == 1) {
-          ::usleep(200'000);
-        }
-      });
+    const auto theirs = accel::detail::unfinished_folder(folder) / "zzz";
+    const auto ends = save_by_two(folder, "new", [&](int rank, StateParts& parts) {
+      parts.add("zzz", text(""));
       if (rank == 1) {
-        parts.add("aaa", [](accel::OutputFile&) { ::usleep(300'000); });
+        // Before its own: waits until rank 0 has written the part.
+        parts.add("aaa", [&](accel::OutputFile&) {
+          while (!fs::exists(theirs)) {
+            ::usleep(1'000);
+          }
+        });
       }
     });
-    CHECK(ends[0].error.find("another rank") != std::string::npos);
+    CHECK_THAT(ends[0].error, ContainsSubstring("another rank failed"));
     CHECK_THAT(ends[1].error, ContainsSubstring("zzz was added by another rank too"));
   }
   CHECK(accel::read_text(StateFolder(folder).file("model.safetensors")) == "model old");

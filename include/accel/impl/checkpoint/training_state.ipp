@@ -76,6 +76,31 @@ ParameterNames names_of(const TrainingState::ParameterPairs& pairs, const Parame
   return names;
 }
 
+/// The fp32 copies among an optimizer's tensors, under the names of their parameters; empty where it steps on the model's own.
+NamedTensors masters_of(const TrainingState::ParameterPairs& pairs, const ParameterNames& of_models) {
+  NamedTensors masters;
+  for (const auto& [own, parameter] : pairs)
+    if (!own.is_same(parameter)) masters.emplace_back(of_models.at(parameter.unsafeGetTensorImpl()), own);
+  return masters;
+}
+
+/// Fills the fp32 copies from their part; a state of a training without them has none, and they start from the parameters.
+void load_masters(const StateFolder& state, const std::string& part, const TrainingState::ParameterPairs& pairs,
+                  const ParameterNames& of_models) {
+  const bool saved = state.contains(part + ".safetensors");
+  const auto file = saved ? load_tensors(state, part) : Safetensors();
+  const torch::NoGradGuard no_grad;
+  for (auto [own, parameter] : pairs) {
+    if (own.is_same(parameter)) continue;
+    const auto& name = of_models.at(parameter.unsafeGetTensorImpl());
+    const auto found = file.tensors.find(name);
+    if (saved && found == file.tensors.end())
+      detail::fail(ErrorCategory::checkpoint, "accel: {} has no fp32 copy of the parameter '{}'; the state is of another model",
+                   file.source, name);
+    own.copy_(saved ? found->second : parameter);
+  }
+}
+
 /// The values in the order of a list, as one JSON array.
 template <class Items, class Save>
 nlohmann::json array_of(const Items& items, Save&& save) {
@@ -113,14 +138,15 @@ void TrainingState::save(const std::filesystem::path& folder, const Communicator
     if (communicator.rank() != 0) return;
     for (size_t i = 0; i < models_.size(); ++i) {
       auto state = module_state(*models_[i]);
-      SafetensorsMetadata metadata(state.aliases.begin(), state.aliases.end());
-      metadata.emplace("format", "pt");  // what Python's readers look for
-      add_tensors(parts, numbered("model", i), std::move(state.tensors), std::move(metadata));
+      add_tensors(parts, numbered("model", i), std::move(state.tensors), {state.aliases.begin(), state.aliases.end()});
     }
     const auto names = parameter_names(modules());
     for (size_t i = 0; i < optimizers_.size(); ++i) {
       const auto& [optimizer, parameters] = optimizers_[i];
-      auto state = optimizer_state(*optimizer, names_of(parameters(), names));
+      const auto pairs = parameters();
+      auto state = optimizer_state(*optimizer, names_of(pairs, names));
+      if (auto masters = masters_of(pairs, names); !masters.empty())
+        add_tensors(parts, numbered("masters", i), std::move(masters));
       add_tensors(parts, numbered("optimizer", i), std::move(state.tensors));
       parts.add_json(numbered("optimizer", i), state.description);
     }
@@ -142,7 +168,9 @@ void TrainingState::load(const std::filesystem::path& folder, const Communicator
     for (size_t i = 0; i < optimizers_.size(); ++i) {
       const auto& [optimizer, parameters] = optimizers_[i];
       const auto part = numbered("optimizer", i);
-      load_optimizer_state(*optimizer, names_of(parameters(), names), state.json(part), load_tensors(state, part));
+      const auto pairs = parameters();
+      load_optimizer_state(*optimizer, names_of(pairs, names), state.json(part), load_tensors(state, part));
+      load_masters(state, numbered("masters", i), pairs, names);
     }
     load_each(state, "scheduler", schedules_, [](const auto& item, const auto& saved) { item.second.load(saved); });
     load_each(state, "loader", loaders_,

@@ -37,9 +37,12 @@ void translate_top(Node& root) {
 
 void translate_fsdp(Node& section) {
   for (auto& [key, value] : section.children) {
-    if (!key.starts_with("fsdp_") && find_key("fsdp_config.fsdp_" + key) != nullptr)
+    if (key == "backward_prefetch_policy" || key == "fsdp_backward_prefetch_policy") {
+      key = "fsdp_backward_prefetch";
+    }
+    if (!key.starts_with("fsdp_") && find_key("fsdp_config.fsdp_" + key) != nullptr) {
       key = "fsdp_" + key;
-    if (key == "fsdp_backward_prefetch_policy") key = "fsdp_backward_prefetch";
+    }
     if (key == "fsdp_reshard_after_forward" && is_strategy(value.text))
       key = "fsdp_sharding_strategy";
   }

@@ -135,6 +135,16 @@ Expression without_alias(Expression backend) {
   return backend;
 }
 
+// recomputed<> has a default argument.
+Expression with_default_units(Expression placement) {
+  for (auto& extra : placement.arguments) {
+    if (extra.name == "recomputed" && extra.arguments.empty()) {
+      extra.arguments.push_back({"wrap_auto", {}});
+    }
+  }
+  return placement;
+}
+
 bool set_units(const Expression& units, FsdpConfig& fsdp) {
   if (units.name == "wrap_auto" && units.arguments.empty()) return true;
   if (units.name == "wrap_by_size" && units.arguments.empty()) {
@@ -236,9 +246,8 @@ struct Placement {
 };
 
 bool add_extra(const Expression& extra, Placement& placement) {
-  if (extra.name == "recomputed" && extra.arguments.size() <= 1 && !placement.recomputed) {
-    placement.recomputed =
-        extra.arguments.empty() ? Expression{"wrap_auto", {}} : extra.arguments[0];
+  if (extra.name == "recomputed" && extra.arguments.size() == 1 && !placement.recomputed) {
+    placement.recomputed = extra.arguments[0];
     return true;
   }
   if (extra.name != "offload" || extra.arguments.empty() || placement.state) return false;
@@ -326,7 +335,7 @@ Config config_of(const PolicyNames& names) {
       detail::to_text(without_alias(detail::parse_expression(names.backend))),
       detail::to_text(detail::parse_expression(names.precision)),
       detail::to_text(detail::parse_expression(names.accumulation)),
-      detail::to_text(detail::parse_expression(names.placement))};
+      detail::to_text(with_default_units(detail::parse_expression(names.placement)))};
   const auto placement = parse_placement(detail::parse_expression(canonical.placement));
   Config config;
   set_backend(detail::parse_expression(canonical.backend), placement.state && !placement.parameters,

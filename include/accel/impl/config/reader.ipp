@@ -115,14 +115,19 @@ class Reader {
     if (key.kind == KeyKind::names && node.kind == Kind::list) return names_of(node, why);
     if (fits(key, node)) return parse_value(key, node.text, why);
     const auto shown = node.text.empty() ? "this" : in_quotes(node.text);
-    const bool quoted_number =
-        node.kind == Kind::text && parse_value(key, node.text, why).has_value();
     why = fmt::format("{} is {}, but the key needs {}{}", shown, kind_name(node.kind),
-                      needed(key.kind),
-                      quoted_number                ? "; remove the quotes"
-                      : node.kind == Kind::boolean ? "; put quotes around it if it is one"
-                                                   : "");
+                      needed(key.kind), quoting_advice(key, node));
     return std::nullopt;
+  }
+
+  // A word that is of the right type but for its quotes.
+  static std::string_view quoting_advice(const Key& key, const Node& node) {
+    std::string ignored;
+    if (node.kind == Kind::text && parse_value(key, node.text, ignored)) {
+      return "; remove the quotes";
+    }
+    const bool wants_text = key.kind == KeyKind::text || key.kind == KeyKind::names;
+    return node.kind == Kind::boolean && wants_text ? "; put quotes around it if it is one" : "";
   }
 
   static std::optional<Value> names_of(const Node& list, std::string& why) {
