@@ -34,7 +34,7 @@ int main() {
   auto [model, optimizer, loader] = accelerator.prepare(net, sgd, accel::data_loader(samples, {.batch_size = 1}));
 
   for (auto& batch : loader)
-    accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer] {
+    accelerator.accumulate(model, [&] {
       auto loss = torch::mse_loss(model(batch.data), batch.target);
       accelerator.backward(loss);
       optimizer.step();

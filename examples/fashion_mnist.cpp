@@ -94,7 +94,7 @@ int train(const Options& options) {
                               .initial = step - epoch * per_epoch, .enabled = accelerator.is_main_process(),
                               .memory = true});
     for (auto& batch : loader) {
-      accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer] {
+      accelerator.accumulate(model, [&] {
         auto loss = nn::functional::cross_entropy(model(batch.data), batch.target);
         accelerator.backward(loss);
         accelerator.clip_grad_norm_(model, 5.0);
@@ -133,7 +133,7 @@ int train(const Options& options) {
   accelerator.end_training();
   accelerator.on_main_process([&] {
     accel::write_line_chart(options.run / "loss.svg", {accel::read_series(options.run / "metrics.jsonl", "loss")},
-                            {.title = "Fashion-MNIST", .x_label = "optimizer step", .y_label = "loss", .smoothing = 0.8});
+                            {.title = "Fashion-MNIST", .x_label = "optimizer step", .y_label = "loss", .smoothing = 0.6});
   });
   accelerator.print("run folder: {}", options.run.string());
   accelerator.print("accuracy {:.4f}", accuracy);

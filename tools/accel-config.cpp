@@ -19,6 +19,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <optional>
@@ -31,6 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 void print_notes(const accel::Config& config) {
+  std::fflush(stdout);  // both streams may go to one file
   for (const auto& note : accel::config_notes(config)) fmt::print(stderr, "note: {}\n", note);
 }
 

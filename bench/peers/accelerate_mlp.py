@@ -33,6 +33,28 @@ class Mlp(nn.Module):
         return self.l3(torch.relu(self.l2(torch.relu(self.l1(x)))))
 
 
+class Synthetic(torch.utils.data.Dataset):
+    """Samples in two tensors; a batch is gathered rows, not samples that are stacked."""
+
+    def __init__(self):
+        self.x = torch.randn(SAMPLES, 784)
+        self.y = torch.randint(0, 10, (SAMPLES,))
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        return self.x[index], self.y[index]
+
+    def __getitems__(self, indices):
+        rows = torch.tensor(indices)
+        return self.x[rows], self.y[rows]
+
+
+def as_it_is(batch):
+    return batch
+
+
 def batches(loader, resident):
     """Batches without end: read through the prepared loader, or drawn once and kept."""
     kept = list(loader) if resident else loader
@@ -43,9 +65,9 @@ def batches(loader, resident):
 def steps(accelerator, resident):
     """A generator that takes one training step each time it is asked."""
     torch.manual_seed(0)
-    x, y = torch.randn(SAMPLES, 784), torch.randint(0, 10, (SAMPLES,))
-    data = torch.utils.data.TensorDataset(x, y)
-    loader = torch.utils.data.DataLoader(data, batch_size=BATCH, shuffle=True)
+    loader = torch.utils.data.DataLoader(
+        Synthetic(), batch_size=BATCH, shuffle=True, collate_fn=as_it_is
+    )
     model = Mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)

@@ -61,7 +61,7 @@ class Accelerator : public PartialState {
   explicit Accelerator(const AcceleratorOptions& options = {})
       : Accelerator(Backend::distributed
                         ? PartialState(Placement::device, options.communicator, options.device_index)
-                        : PartialState({}, device_of(Placement::device, {}, options.device_index)),
+                        : alone(device_of(Placement::device, {}, options.device_index)),
                     options) {}
 
   /// Uses processes that the caller has connected: ranks of a foreign program, or threads.
@@ -72,15 +72,21 @@ class Accelerator : public PartialState {
     if (options.gradient_accumulation_steps < 1)
       detail::fail(ErrorCategory::config, "accel: gradient_accumulation_steps must be at least 1, and is {}",
                    options.gradient_accumulation_steps);
+    if (!Backend::distributed && num_processes() > 1)
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: the backend {} trains one process and was given {} that are connected; use ddp", process_index(),
+                   Backend::name, num_processes());
     if constexpr (Precision::needs_scaler)
       state_.add_value("scaler", {[shared = shared_] {
+                                    shared->settle_scaler();
                                     const auto& scaler = shared->scaler.state();
                                     return nlohmann::json{{"scale", scaler.scale},
                                                           {"growth_tracker", scaler.growth_tracker}};
                                   },
                                   [shared = shared_](const nlohmann::json& saved) {
                                     shared->scaler.load_state({saved.at("scale"), saved.at("growth_tracker")});
-                                  }});
+                                  },
+                                  /*optional=*/true});
   }
 
   /// Gives models, optimizers, loaders and schedules their place, in any order and number, and returns handles to them in
@@ -88,14 +94,7 @@ class Accelerator : public PartialState {
   /// what is none of these, is returned as it is. Every rank must call this, with the same objects.
   template <class... Objects>
   auto prepare(Objects&&... objects) {
-    boost::hana::for_each(boost::hana::make_tuple(std::addressof(objects)...), [this](auto* object) {
-      if constexpr (detail::ModuleLike<std::remove_cvref_t<decltype(*object)>>)
-        adopt(detail::share(*object), true);
-    });
-    if constexpr (sizeof...(Objects) == 1)
-      return (prepare_one(std::forward<Objects>(objects)), ...);
-    else
-      return std::tuple{prepare_one(std::forward<Objects>(objects))...};
+    return prepare_taken(take(std::forward<Objects>(objects))...);
   }
 
   /// Prepares a model only; with `device_placement` false it stays where it is.
@@ -111,13 +110,15 @@ class Accelerator : public PartialState {
     auto pointer = detail::share(std::forward<Optimizer>(optimizer));
     using Prepared = PreparedOptimizer<typename decltype(pointer)::element_type, Precision, Shared>;
     auto& known = kernels_[pointer.get()];
-    if (!known) {
-      auto kernel = std::make_shared<typename Prepared::Kernel>(pointer);
+    auto kernel = std::static_pointer_cast<typename Prepared::Kernel>(known);
+    if (!kernel || !kernel->is_current()) {
+      if (kernel) std::erase(shared_->optimizers, kernel->shared_record());
+      kernel = std::make_shared<typename Prepared::Kernel>(pointer);
       shared_->optimizers.push_back(kernel->shared_record());
       state_.add_optimizer(pointer, [kernel] { return kernel->parameter_pairs(); });
       known = kernel;
     }
-    return Prepared(std::static_pointer_cast<typename Prepared::Kernel>(known), shared_);
+    return Prepared(std::move(kernel), shared_);
   }
 
   /// Shards a loader over the ranks; with `device_placement` false batches stay on the CPU. Where the loader names no
@@ -127,6 +128,8 @@ class Accelerator : public PartialState {
     LoaderPlacement placement{process_index(), num_processes(), std::nullopt, shared_->loaders,
                               detail::agreed_seed(communicator())};
     if (device_placement && shared_->options.device_placement) placement.device = device();
+    if (!shared_->options.allow_uneven_batches)
+      detail::require_even_batches(loader.options(), placement, detail::dataset_size(loader.dataset()));
     PreparedDataLoader<Dataset, Collate> prepared(loader, std::move(placement));
     state_.add_loader(prepared.cursor());
     return prepared;
@@ -153,13 +156,19 @@ class Accelerator : public PartialState {
     shared_->step.backward(loss, *shared_, at::Tensor(), std::optional<bool>(retain_graph));
   }
 
-  /// Whether this micro-batch closes its window; true outside `accumulate`.
+  /// Whether this micro-batch closes its window; outside `accumulate`, whether the last one did (true before the first).
   [[nodiscard]] bool sync_gradients() const noexcept { return shared_->step.sync_gradients(); }
 
   [[nodiscard]] int64_t gradient_accumulation_steps() const noexcept { return shared_->step.window().steps(); }
+  /// From the next window on.
   void set_gradient_accumulation_steps(int64_t steps)
     requires(!Accumulation::is_static)
   {
+    if (steps < 1 || shared_->step.window().is_open())
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: gradient_accumulation_steps can be set to a number from 1 between windows, and was set "
+                   "to {} after {} micro-batches of one",
+                   process_index(), steps, shared_->step.window().is_open() ? shared_->step.window().seen() : 0);
     shared_->step.window().set_steps(steps);
   }
 
@@ -194,19 +203,18 @@ class Accelerator : public PartialState {
     return {device().type(), scalar_type(casts ? Precision::compute_type : element_type::bfloat16), enabled && casts};
   }
 
-  /// A scope in which backward does not reduce: gradients stay local and add up. Needs a backend that keeps whole gradients.
-  template <class... Models>
-  [[nodiscard]] auto no_sync(const Models&...)
+  /// A scope in which backward does not reduce a model (every model, if none is named): its gradients stay local and add
+  /// up. Needs a backend that keeps whole gradients.
+  [[nodiscard]] auto no_sync()
     requires ReducesOncePerWindow<Backend>
   {
-    struct Scope {
-      std::shared_ptr<Shared> shared;
-      explicit Scope(std::shared_ptr<Shared> of) : shared(std::move(of)) { shared->suspend_reduction(1); }
-      Scope(const Scope&) = delete;
-      Scope& operator=(const Scope&) = delete;
-      ~Scope() { shared->suspend_reduction(-1); }
-    };
-    return Scope(shared_);
+    return Unreduced(shared_, nullptr);
+  }
+  template <class Module>
+  [[nodiscard]] auto no_sync(const Model<Module>& model)
+    requires ReducesOncePerWindow<Backend>
+  {
+    return Unreduced(shared_, model.unwrap().get());
   }
 
   /// `gather`, without the samples that were repeated to make the last batches even: over an epoch exactly the dataset, in
@@ -231,6 +239,7 @@ class Accelerator : public PartialState {
   [[nodiscard]] GradScaler& scaler() const
     requires(Precision::needs_scaler)
   {
+    if (!shared_->inside()) shared_->settle_scaler();
     return shared_->scaler;
   }
   /// Saves everything that was prepared, the scaler, the window and the random numbers of each rank into a folder, which
@@ -247,7 +256,7 @@ class Accelerator : public PartialState {
   /// same order. A loader goes on in the middle of its epoch. Every rank must call this.
   void load_state(const std::filesystem::path& folder) {
     state_.load(folder, communicator());
-    shared_->step.window().abandon();
+    shared_->abandon_window();
   }
   /// Adds a value of your own to the state.
   void register_for_checkpointing(std::string name, SavedValue value) {
@@ -276,17 +285,63 @@ class Accelerator : public PartialState {
 
   /// Lets go of everything that was prepared. Handles stay valid; their models are no longer reduced.
   void free_memory() {
+    shared_->step.window().abandon();
     shared_->models.clear();
     shared_->optimizers.clear();
     kernels_.clear();
-    state_ = {};
-    shared_->step.window().abandon();
+    state_.forget_prepared();
   }
 
  private:
   void adopt(const std::shared_ptr<torch::nn::Module>& module, bool place) {
     shared_->adopt(module, place && shared_->options.device_placement);
     state_.add_model(module);
+  }
+
+  /// One process, whatever the launcher: each of several trains for itself and takes itself for the main one.
+  static PartialState alone(c10::Device device) {
+    if (const auto ranks = discover_ranks(); ranks.size > 1)
+      fmt::print(stderr,
+                 "accel: this is process {} of {}, but the backend {} trains each of them for itself; use ddp, or start one "
+                 "process\n",
+                 ranks.rank, ranks.size, Backend::name);
+    return PartialState({}, device);
+  }
+
+  /// A scope of no_sync.
+  class Unreduced {
+   public:
+    Unreduced(std::shared_ptr<Shared> shared, const torch::nn::Module* module)
+        : shared_(std::move(shared)), module_(module) {
+      shared_->suspend_reduction(module_, 1);
+    }
+    Unreduced(const Unreduced&) = delete;
+    Unreduced& operator=(const Unreduced&) = delete;
+    ~Unreduced() { shared_->suspend_reduction(module_, -1); }
+
+   private:
+    std::shared_ptr<Shared> shared_;
+    const torch::nn::Module* module_;
+  };
+
+  /// A module becomes a shared pointer, once, so that a temporary lives on; anything else stays as it was given.
+  template <class Object>
+  static decltype(auto) take(Object&& object) {
+    if constexpr (detail::ModuleLike<std::remove_cvref_t<Object>>)
+      return detail::share(std::forward<Object>(object));
+    else
+      return std::forward<Object>(object);
+  }
+
+  template <class... Taken>
+  auto prepare_taken(Taken&&... taken) {
+    boost::hana::for_each(boost::hana::make_tuple(std::addressof(taken)...), [this](auto* object) {
+      if constexpr (detail::ModuleLike<std::remove_cvref_t<decltype(*object)>>) adopt(*object, true);
+    });
+    if constexpr (sizeof...(Taken) == 1)
+      return (prepare_one(std::forward<Taken>(taken)), ...);
+    else
+      return std::tuple{prepare_one(std::forward<Taken>(taken))...};
   }
 
   template <class Object>

@@ -111,7 +111,7 @@ TEST_CASE("B37 ranks with different models are told which parameter differs") {
          auto net = torch::nn::Linear(torch::nn::LinearOptions(2, 3).bias(state.is_main_process()));
          (void)accelerator.prepare(net);
        }))
-    CHECK_THAT(error, ContainsSubstring("'bias Float [3]'") && ContainsSubstring("no more parameters"));
+    CHECK_THAT(error, ContainsSubstring("'bias Float [3]'") && ContainsSubstring("nothing more"));
 }
 
 TEST_CASE("an unused parameter is named at the boundary, and allowed where the option says so") {
@@ -181,6 +181,30 @@ TEST_CASE("B11 metrics over an epoch are the dataset, once and in order") {
     seen[static_cast<size_t>(state.process_index())] = torch::cat(gathered);
   });
   for (const auto& all : seen) CHECK(torch::equal(all, torch::arange(9)));
+}
+
+TEST_CASE("B25 uneven batch counts are an error on every rank, with the counts, unless they are allowed") {
+  const std::vector<at::Tensor> samples(5, torch::ones({}));
+  const accel::DataLoaderOptions uneven{.batch_size = 1, .even_batches = false};
+  for (const auto& error : errors_of_ranks(2, [&](const PartialState& state) {
+         Ddp<accel::accumulate<1>> accelerator{state};
+         (void)accelerator.prepare(accel::data_loader(samples, uneven));
+       }))
+    CHECK_THAT(error, ContainsSubstring("(3, 2)") && ContainsSubstring("allow_uneven_batches"));
+  for (const auto& error : errors_of_ranks(2, [&](const PartialState& state) {
+         accel::AcceleratorOptions options;
+         options.allow_uneven_batches = true;
+         Ddp<accel::accumulate<1>> accelerator{state, options};
+         (void)accelerator.prepare(accel::data_loader(samples, uneven));
+       }))
+    CHECK(error.empty());
+}
+
+TEST_CASE("a backend of one process refuses several") {
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         accel::Accelerator<accel::single, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>> accelerator{state};
+       }))
+    CHECK_THAT(error, ContainsSubstring("use ddp"));
 }
 
 TEST_CASE("several accelerators of one process do not meet") {

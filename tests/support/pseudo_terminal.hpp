@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A terminal that a test can look at: the far end of a pseudo-terminal, and just enough of a screen (carriage return, new
-// line, erase to the end of the line) to tell what a person would see. Nothing but that is understood: any other control
-// character is an error, and so is a line that reaches the last column, since a real terminal would wrap it.
+// A terminal that a test can look at: the far end of a pseudo-terminal, and just enough of a screen
+// (carriage return, new line, erase to the end of the line) to tell what a person would see.
+// Nothing but that is understood: any other control character is an error, and so is a line that
+// reaches the last column, since a real terminal would wrap it.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +24,9 @@ namespace accel_test {
 class PseudoTerminal {
  public:
   explicit PseudoTerminal(int columns) : columns_(columns) {
-    struct winsize size {24, static_cast<unsigned short>(columns), 0, 0};
-    if (::openpty(&near_, &far_, nullptr, nullptr, &size) != 0) throw std::runtime_error("no pseudo-terminal");
+    struct winsize size{24, static_cast<unsigned short>(columns), 0, 0};
+    if (::openpty(&near_, &far_, nullptr, nullptr, &size) != 0)
+      throw std::runtime_error("no pseudo-terminal");
     ::fcntl(near_, F_SETFL, O_NONBLOCK);
   }
   PseudoTerminal(const PseudoTerminal&) = delete;
@@ -39,7 +41,7 @@ class PseudoTerminal {
 
   void resize(int columns) {
     columns_ = columns;
-    struct winsize size {24, static_cast<unsigned short>(columns), 0, 0};
+    struct winsize size{24, static_cast<unsigned short>(columns), 0, 0};
     ::ioctl(far_, TIOCSWINSZ, &size);
   }
 
@@ -60,7 +62,8 @@ class PseudoTerminal {
   std::string drain() {
     std::string bytes;
     char block[4096];
-    for (ssize_t n; (n = ::read(near_, block, sizeof block)) > 0;) bytes.append(block, static_cast<std::size_t>(n));
+    for (ssize_t n; (n = ::read(near_, block, sizeof block)) > 0;)
+      bytes.append(block, static_cast<std::size_t>(n));
     return bytes;
   }
 
@@ -82,7 +85,8 @@ class PseudoTerminal {
     } else if (c < 0x20) {
       throw std::runtime_error("a control character on the screen");
     } else {
-      line.resize(column_, ' ');  // whatever stood there was erased before, or this throws the test off
+      line.resize(column_,
+                  ' ');  // whatever stood there was erased before, or this throws the test off
       line += static_cast<char>(c);
       ++column_;
       if (width(line) >= columns_) throw std::runtime_error("the line wraps: " + line);
@@ -124,11 +128,13 @@ class Pipe {
   std::vector<std::string> lines() {
     std::string bytes;
     char block[4096];
-    for (ssize_t n; (n = ::read(ends_[0], block, sizeof block)) > 0;) bytes.append(block, static_cast<std::size_t>(n));
+    for (ssize_t n; (n = ::read(ends_[0], block, sizeof block)) > 0;)
+      bytes.append(block, static_cast<std::size_t>(n));
     std::vector<std::string> result;
     for (std::size_t start = 0; start < bytes.size();) {
       const std::size_t end = bytes.find('\n', start);
-      if (end == std::string::npos) throw std::runtime_error("a line without an end: " + bytes.substr(start));
+      if (end == std::string::npos)
+        throw std::runtime_error("a line without an end: " + bytes.substr(start));
       result.push_back(bytes.substr(start, end - start));
       start = end + 1;
     }

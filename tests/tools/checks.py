@@ -129,5 +129,42 @@ class Format(Check):
         self.refuses({"include/accel/comm/ranks.hpp": HEAD + "int  x;\n"}, "1 files are not formatted", "-int  x;", "+int x;")
 
 
+class Errors(Check):
+    script = "errors"
+    page = ("| `batch_size is {}, and must be at least 1` | config |\n"
+            "| `the store of rank {} at {} cannot be reached` | collective |\n"
+            "| `accel: a loader needs a dataset` | compile time |\n")
+    code = HEAD + """
+void f(int b) {
+  // fail(ErrorCategory::usage, "what a comment says");
+  if (b == '"') fail(ErrorCategory::config, "batch_size is {}, and must be at least 1", b);
+  warn(fmt::format("{}:{}", file, line), "the store of rank {} "
+       "at {:>4} cannot be reached (code {})", g(b, ")"), host, code);
+}
+template <class T> concept C = T::x || detail::unmet<"accel: a loader needs a dataset", T>;
+"""
+
+    def on_page(self, page, code=None):
+        return {"docs/errors.md": page, "include/accel/impl/comm/ranks.ipp": code or self.code}
+
+    def test_sound(self):
+        self.assertIn("all are documented", self.accepts(self.on_page(self.page)))
+
+    def test_undocumented(self):
+        for number, line in ((6, "batch_size is"), (7, "the store of rank"), (10, "accel: a loader needs")):
+            page = "".join(row + "\n" for row in self.page.splitlines() if line not in row)
+            self.refuses(self.on_page(page), f"include/accel/impl/comm/ranks.ipp:{number}: ", line)
+
+    def test_reworded(self):
+        self.refuses(self.on_page(self.page, self.code.replace("of rank {} ", "of {} ")), "the store of {}")
+
+    def test_no_page(self):
+        self.refuses(self.on_page(None), "batch_size is {}")
+
+    def test_sentences_of_the_generated_page(self):
+        page = self.page.replace("accel: a loader needs a dataset", "")
+        self.accepts(self.on_page(page) | {"docs/policies.md": "`accel: a loader needs a dataset`"})
+
+
 if __name__ == "__main__":
     unittest.main()

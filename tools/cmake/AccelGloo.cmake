@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Gloo's code is inside libtorch_cpu; its headers are not in LibTorch, so the distribution's are used by the one file that
-# opens a group (impl/comm/process_group.ipp). tests/distributed proves the pair with a two-rank all-reduce.
+# opens a group (impl/comm/communicator.ipp). tests/distributed proves the pair with a two-rank all-reduce.
 
 find_path(ACCEL_GLOO_INCLUDE gloo/config.h)
 if(NOT ACCEL_GLOO_INCLUDE)

@@ -30,4 +30,5 @@ configure_package_config_file("${PROJECT_SOURCE_DIR}/tools/cmake/accelConfig.cma
   NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
 write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/accelConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/accelConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/accelConfigVersion.cmake"
+  "${PROJECT_SOURCE_DIR}/tools/cmake/AccelCuda.cmake" "${PROJECT_SOURCE_DIR}/tools/cmake/AccelLibTorch.cmake"
   "${PROJECT_SOURCE_DIR}/tools/cmake/AccelPolicyHeader.cmake" DESTINATION "${_accel_package}")

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The accel authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Finds LibTorch and wraps it once, as the imported targets accel::libtorch and (where the toolkit is there)
-# accel::libtorch_cuda. find_package(Torch) is not used: on a CUDA build of LibTorch it demands a CUDA toolkit even from
+# Finds LibTorch and wraps it once, as the imported targets accel::libtorch and (with ACCEL_CUDA) accel::libtorch_cuda, which
+# AccelCuda.cmake defines. find_package(Torch) is not used: on a CUDA build of LibTorch it demands a CUDA toolkit even from
 # programs that run on the CPU, and it carries flags and run paths that would be exported to everybody.
 #
 # The place is taken from, in this order: LIBTORCH (CMake or environment), CMAKE_PREFIX_PATH, the folder that tools/setup fills.
@@ -99,4 +99,8 @@ if(NOT ACCEL_LIBTORCH_ABI_CHECKED STREQUAL "${ACCEL_LIBTORCH_ROOT}")
     return()
   endif()
   set(ACCEL_LIBTORCH_ABI_CHECKED "${ACCEL_LIBTORCH_ROOT}" CACHE INTERNAL "the LibTorch whose ABI was proved")
+endif()
+
+if(ACCEL_CUDA)
+  include("${CMAKE_CURRENT_LIST_DIR}/AccelCuda.cmake")
 endif()

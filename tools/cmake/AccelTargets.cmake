@@ -69,4 +69,8 @@ if(ACCEL_TORCH)
   target_link_libraries(accel_accel
     PUBLIC accel_base accel::libtorch PRIVATE $<BUILD_INTERFACE:accel_warnings> ZLIB::ZLIB)
   target_include_directories(accel_accel SYSTEM PRIVATE ${ACCEL_GLOO_INCLUDE})
+  if(ACCEL_CUDA)
+    target_compile_definitions(accel_accel PRIVATE ACCEL_WITH_CUDA)
+    target_link_libraries(accel_accel PUBLIC accel::libtorch_cuda)
+  endif()
 endif()

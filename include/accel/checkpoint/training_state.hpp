@@ -29,6 +29,7 @@ namespace accel {
 struct SavedValue {
   std::function<nlohmann::json()> save;
   std::function<void(const nlohmann::json&)> load;
+  bool optional = false;  ///< a state without it leaves the value as it is
 };
 
 /// The objects that make up a training's state, in the order in which they were prepared. Adding one again does nothing.
@@ -53,6 +54,9 @@ class TrainingState {
 
   /// Anything else, under a name of its own.
   void add_value(std::string name, SavedValue value);
+
+  /// Forgets models, optimizers, schedules and loaders; values stay.
+  void forget_prepared();
 
   /// Writes everything into a folder, which gets its name when it is whole. Every rank must call this. Each model and
   /// optimizer is written by rank 0; each rank adds the state of its random numbers.

@@ -24,7 +24,7 @@ namespace accel {
 /// default the local rank does. Throws Error(config) where the device does not exist.
 c10::Device device_of(device_kind kind, const Ranks& ranks, int index = -1);
 
-/// The processes of a job. Copies share the connection.
+/// The processes of a job. Copies share the connection. A CUDA device becomes the current one of the thread that makes one.
 class PartialState {
  public:
   /// Finds the ranks in the environment and connects them. Every rank must call this.
@@ -32,8 +32,7 @@ class PartialState {
                         const CommunicatorOptions& options = {}, int device_index = -1);
 
   /// Uses a connection that the caller has made.
-  PartialState(Communicator communicator, c10::Device device)
-      : communicator_(std::move(communicator)), device_(device) {}
+  PartialState(Communicator communicator, c10::Device device);
 
   [[nodiscard]] int process_index() const noexcept { return communicator_.rank(); }
   [[nodiscard]] int local_process_index() const noexcept { return communicator_.ranks().local_rank; }

@@ -32,9 +32,9 @@ struct DataLoaderOptions {
 struct LoaderPlacement {
   int process_index = 0;
   int num_processes = 1;
-  std::optional<c10::Device> device;              ///< where batches are moved to
-  std::shared_ptr<ActiveLoaders> active_loaders;  ///< who is told which loader is being iterated
-  std::optional<std::uint64_t> seed;              ///< the seed that ranks agreed on; `data_seed` goes before it
+  std::optional<c10::Device> device = std::nullopt;         ///< where batches are moved to
+  std::shared_ptr<ActiveLoaders> active_loaders = nullptr;  ///< who is told which loader is being iterated
+  std::optional<std::uint64_t> seed = std::nullopt;         ///< the seed that ranks agreed on; `data_seed` goes before it
 };
 
 namespace detail {

@@ -27,6 +27,7 @@ namespace accel {
 /// Run-time values of an accelerator. What is structure is a policy; what is a number is here.
 struct AcceleratorOptions {
   int64_t gradient_accumulation_steps = 1;  ///< for accumulate<dynamic>
+  bool allow_uneven_batches = false;        ///< loaders whose ranks get different numbers of batches
   bool sync_with_dataloader = true;         ///< the end of a loader closes the window
   bool device_placement = true;             ///< prepare moves models and batches to the device
   int device_index = -1;                    ///< of several CUDA devices; -1: the local rank's
@@ -35,12 +36,13 @@ struct AcceleratorOptions {
   DdpOptions ddp;
   GradScalerOptions grad_scaler;
   CommunicatorOptions communicator;
-  std::string project_dir;              ///< where trackers and states are written
+  std::string project_dir;              ///< where trackers write
   std::vector<TrackerChoice> log_with;  ///< "json_lines", "tensorboard", "all", or trackers of your own
 };
 
 /// An optimizer that was prepared, as far as the window is concerned.
 struct OptimizerRecord {
+  const void* optimizer = nullptr;     ///< whose it is
   std::vector<at::Tensor> parameters;  ///< of the model, each once
   bool unscaled = false;               ///< in this window
   bool finite = true;                  ///< what unscaling found
@@ -50,7 +52,9 @@ struct OptimizerRecord {
 /// A model that was prepared.
 struct ModelRecord {
   std::shared_ptr<torch::nn::Module> module;
+  std::vector<at::Tensor> parameters;     ///< each once
   std::unique_ptr<DataParallel> replica;  ///< where the backend reduces
+  int suspended = 0;                      ///< scopes of no_sync that it is in
 };
 
 template <class Backend, class Precision, class Accumulation>
@@ -74,14 +78,20 @@ class Context {
   std::vector<std::shared_ptr<OptimizerRecord>> optimizers;
 
   /// Gives a module its place: device, dtype, and (where the backend reduces) the same values on every rank. A module that
-  /// has its place already is left alone.
+  /// has its place already is left alone; one with other parameters than before (another object at the same address, or a
+  /// module that has grown) is taken up anew.
   void adopt(const std::shared_ptr<torch::nn::Module>& module, bool place) {
-    for (const auto& known : models)
-      if (known.module == module) return;
+    auto parameters = unique_tensors(module->parameters());
+    for (auto known = models.begin(); known != models.end(); ++known) {
+      if (known->module != module) continue;
+      if (same_tensors(known->parameters, parameters)) return;
+      models.erase(known);
+      break;
+    }
     if (place) module->to(state.device());
     if constexpr (Precision::parameter_type != element_type::float32)
-      module->to(scalar_type(Precision::parameter_type));
-    ModelRecord record{module, nullptr};
+      cast_floating_(*module, scalar_type(Precision::parameter_type));
+    ModelRecord record{module, std::move(parameters), nullptr};
     if constexpr (Backend::distributed)
       record.replica = std::make_unique<DataParallel>(module, state.communicator(), options.ddp);
     models.push_back(std::move(record));
@@ -91,7 +101,9 @@ class Context {
 
   void enter() {
     inside_ = true;
-    if (step.window().is_open() && loader_ != 0 && !loaders->is_active(loader_)) abandon_window();
+    // Where the loader's end does not close windows, one may span two epochs.
+    if (options.sync_with_dataloader && step.window().is_open() && loader_ != 0 && !loaders->is_active(loader_))
+      abandon_window();
     if (!step.window().is_open()) {
       loader_ = loaders->innermost();
       reset_window();
@@ -105,11 +117,15 @@ class Context {
 
   [[nodiscard]] static at::Tensor divide(const at::Tensor& loss, int64_t by) { return loss / by; }
 
-  [[nodiscard]] at::Tensor scale(const at::Tensor& loss) { return scaler.scale(loss); }
+  [[nodiscard]] at::Tensor scale(const at::Tensor& loss) {
+    if (!inside_) settle_scaler();
+    return scaler.scale(loss);
+  }
 
   void arm(const at::Tensor& loss) {
-    if (suspended_ > 0) return;
+    armed_.clear();  // of a backward that threw
     for (auto& model : models) {
+      if (model.suspended > 0) continue;
       // One model needs no search; of several, those that the loss was computed with.
       if (models.size() > 1 && !model.replica->reaches(loss)) continue;
       model.replica->arm(loss);
@@ -129,7 +145,7 @@ class Context {
     for (const auto& optimizer : optimizers)
       parameters.insert(parameters.end(), optimizer->parameters.begin(), optimizer->parameters.end());
     for (const auto& model : models)
-      for (auto& parameter : model.module->parameters()) parameters.push_back(parameter);
+      parameters.insert(parameters.end(), model.parameters.begin(), model.parameters.end());
     at::NoGradGuard no_grad;
     for (auto& gradient : gradients_of(unique_tensors(parameters))) gradient.mul_(factor);
   }
@@ -148,11 +164,24 @@ class Context {
     unscale(record);
     record.skipped = !record.finite;
     if (record.finite) kernel.step();
-    if (!inside_) end_scaled_window();
+    stepped_ = true;
+  }
+
+  /// Updates the scale once all optimizers of a window have stepped. That is known at the end of `accumulate` if they
+  /// stepped in it, else when the next loss is scaled or the scaler is looked at.
+  void settle_scaler() {
+    if constexpr (Precision::needs_scaler) {
+      if (!std::exchange(stepped_, false)) return;
+      scaler.update();
+      for (const auto& optimizer : optimizers) {
+        optimizer->unscaled = false;
+        optimizer->finite = true;
+      }
+    }
   }
 
   void after_window() {
-    if constexpr (Precision::needs_scaler) end_scaled_window();
+    settle_scaler();
     if constexpr (Backend::distributed) share_buffers();
   }
 
@@ -168,7 +197,20 @@ class Context {
   /// Whether a micro-batch is being processed.
   [[nodiscard]] bool inside() const noexcept { return inside_; }
 
-  void suspend_reduction(int by) noexcept { suspended_ += by; }
+  /// Enters (1) or leaves (-1) a scope in which a model is not reduced; null stands for all models.
+  void suspend_reduction(const torch::nn::Module* module, int by) noexcept {
+    for (auto& model : models)
+      if (!module || model.module.get() == module) model.suspended += by;
+  }
+
+  /// Forgets gradients that belong to no finished window.
+  void abandon_window() {
+    for (const auto& optimizer : optimizers) {
+      optimizer->unscaled = false;
+      for (auto& parameter : optimizer->parameters) parameter.mutable_grad().reset();
+    }
+    step.window().abandon();
+  }
 
   [[nodiscard]] int64_t reductions() const noexcept {
     int64_t count = 0;
@@ -184,14 +226,8 @@ class Context {
       return Nothing{};
   }
 
-  /// A loader was left inside a window: what it had added must not leak into the next one.
-  void abandon_window() {
-    for (const auto& optimizer : optimizers)
-      for (auto& parameter : optimizer->parameters) parameter.mutable_grad().reset();
-    step.window().abandon();
-  }
-
   void reset_window() {
+    settle_scaler();
     corrected_ = false;
     for (const auto& optimizer : optimizers) {
       optimizer->unscaled = false;
@@ -199,15 +235,10 @@ class Context {
     }
   }
 
-  void end_scaled_window() {
-    scaler.update();
-    for (const auto& optimizer : optimizers) optimizer->unscaled = false;
-  }
-
   bool inside_ = false;
   bool corrected_ = false;
   bool buffers_differ_ = false;
-  int suspended_ = 0;
+  bool stepped_ = false;  ///< an optimizer, since the scale was last updated
   uint64_t loader_ = 0;  ///< the iteration that this window was opened in
   std::vector<DataParallel*> armed_;
 };

@@ -23,6 +23,13 @@ using NamedParameter = std::pair<std::string, at::Tensor>;
 /// `tensors` without repeats of the same tensor; the first of each stays.
 [[nodiscard]] std::vector<at::Tensor> unique_tensors(const std::vector<at::Tensor>& tensors);
 
+/// Whether two lists hold the same tensors (not: equal values) in the same order.
+[[nodiscard]] bool same_tensors(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
+
+/// Casts the floating-point parameters and buffers of a module; integers (counters, indices) stay. Parameters stay the same
+/// tensors, so that an optimizer that has them still does.
+void cast_floating_(torch::nn::Module& module, c10::ScalarType type);
+
 /// The defined gradients of some parameters.
 [[nodiscard]] std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters);
 

@@ -53,6 +53,10 @@ inline constexpr bool is_data_loader<DataLoader<Dataset, Collate>> = true;
 /// Rank 0's seed on every rank, so that they shuffle alike whatever they were seeded with. Every rank must call this.
 [[nodiscard]] std::uint64_t agreed_seed(const Communicator& communicator);
 
+/// Throws Error(config), on every rank, where ranks would get different numbers of batches: the ones that run out first
+/// leave the others waiting.
+void require_even_batches(const DataLoaderOptions& options, const LoaderPlacement& placement, std::int64_t samples);
+
 /// A pointer that does not own.
 template <class T>
 [[nodiscard]] std::shared_ptr<T> refer_to(T& object) {

@@ -39,7 +39,7 @@ class Window {
     steps_ = steps;
   }
 
-  /// Whether the current micro-batch closes its window; true outside `accumulate`.
+  /// Whether the current micro-batch closes its window; outside `accumulate`, whether the last one did.
   [[nodiscard]] bool closes() const noexcept { return closes_; }
   /// Whether a micro-batch of an unfinished window lies behind us.
   [[nodiscard]] bool is_open() const noexcept { return seen_ > 0 && !closes_; }
@@ -57,11 +57,6 @@ class Window {
   void abandon() noexcept {
     seen_ = 0;
     closes_ = true;
-  }
-  /// Continues where a saved window stood.
-  void resume(std::int64_t seen) noexcept {
-    seen_ = seen;
-    closes_ = seen == 0;
   }
 
   [[nodiscard]] std::int64_t divisor() const noexcept { return inside_ ? steps() : 1; }
@@ -91,7 +86,6 @@ class Window<Accumulation> {
   static constexpr void begin(bool) noexcept {}
   static constexpr void end() noexcept {}
   static constexpr void abandon() noexcept {}
-  static constexpr void resume(std::int64_t) noexcept {}
   [[nodiscard]] static constexpr std::int64_t divisor() noexcept { return 1; }
   [[nodiscard]] static constexpr double correction() noexcept { return 1.0; }
 };

@@ -12,6 +12,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -47,6 +48,8 @@ class LambdaLR {
 
   /// Steps taken so far.
   [[nodiscard]] int64_t last_epoch() const noexcept { return last_epoch_; }
+  /// The optimizer whose rates it sets.
+  [[nodiscard]] const torch::optim::Optimizer* optimizer() const noexcept { return optimizer_; }
   /// The present learning rate of each group.
   [[nodiscard]] std::vector<double> get_last_lr() const;
   /// Continues where a saved schedule stood.
@@ -93,8 +96,7 @@ class PreparedScheduler {
     int64_t count = 1;
     if (options.step_scheduler_with_optimizer) {
       if (!context_->step.sync_gradients()) return;
-      for (const auto& optimizer : context_->optimizers)
-        if (optimizer->skipped) return;
+      if (optimizer_skipped()) return;
       if (options.step_scheduler_once_per_process) count = context_->state.num_processes();
     }
     for (; count > 0; --count) schedule_->step();
@@ -104,6 +106,16 @@ class PreparedScheduler {
   Schedule* operator->() const noexcept { return schedule_.get(); }
 
  private:
+  /// Whether the schedule's optimizer skipped its last step; where that is not known (LibTorch's schedules do not say, and it
+  /// may not have been prepared), whether any did.
+  [[nodiscard]] bool optimizer_skipped() const {
+    if constexpr (requires { schedule_->optimizer(); })
+      for (const auto& optimizer : context_->optimizers)
+        if (optimizer->optimizer == schedule_->optimizer()) return optimizer->skipped;
+    return std::any_of(context_->optimizers.begin(), context_->optimizers.end(),
+                       [](const auto& optimizer) { return optimizer->skipped; });
+  }
+
   std::shared_ptr<Schedule> schedule_;
   std::shared_ptr<Context> context_;
 };

@@ -22,13 +22,16 @@ class OptimizerKernel {
  public:
   explicit OptimizerKernel(std::shared_ptr<Optimizer> optimizer)
       : optimizer_(std::move(optimizer)), record_(std::make_shared<OptimizerRecord>()) {
-    for (auto& group : optimizer_->param_groups()) {
-      // A tensor registered under two names may have been given twice; it is one parameter.
-      group.params() = unique_tensors(group.params());
-      record_->parameters.insert(record_->parameters.end(), group.params().begin(), group.params().end());
-    }
-    record_->parameters = unique_tensors(record_->parameters);
-    if constexpr (Precision::master_weights) make_masters();
+    record_->optimizer = optimizer_.get();
+    refresh();
+  }
+
+  /// Whether the optimizer holds what this object knows of it: not so for another one at the same address.
+  [[nodiscard]] bool is_current() const {
+    std::vector<at::Tensor> known, held;
+    for (const auto& pair : parameter_pairs()) known.push_back(pair.first);
+    for (const auto& group : optimizer_->param_groups()) held.insert(held.end(), group.params().begin(), group.params().end());
+    return same_tensors(known, unique_tensors(held));
   }
 
   [[nodiscard]] Optimizer& optimizer() const noexcept { return *optimizer_; }
@@ -47,6 +50,7 @@ class OptimizerKernel {
   }
 
   void step() {
+    refresh();
     if constexpr (Precision::master_weights) gradients_to_masters();
     if constexpr (has_fused_kernel<Optimizer>)
       fused_step(*optimizer_, scratch_);
@@ -59,6 +63,7 @@ class OptimizerKernel {
 
   /// Gradients that lie in a reducer's bucket are views, which the object's own zero_grad refuses.
   void zero_grad(bool set_to_none) {
+    refresh();
     for (auto& parameter : record_->parameters) {
       auto& gradient = parameter.mutable_grad();
       if (!gradient.defined()) continue;
@@ -73,14 +78,24 @@ class OptimizerKernel {
   }
 
  private:
-  /// The optimizer is given fp32 copies in place of the 16-bit parameters, so that its state is fp32 too.
-  void make_masters() {
-    for (auto& group : optimizer_->param_groups())
-      for (auto& parameter : group.params()) {
-        auto master = parameter.detach().to(at::kFloat).requires_grad_(parameter.requires_grad());
-        masters_.emplace_back(parameter, master);
-        parameter = master;
-      }
+  /// Takes up groups that are new: all of them at first, later those of add_param_group.
+  void refresh() {
+    auto& groups = optimizer_->param_groups();
+    for (; groups_ < groups.size(); ++groups_) {
+      // A tensor registered under two names may have been given twice; it is one parameter.
+      auto& parameters = groups[groups_].params();
+      parameters = unique_tensors(parameters);
+      record_->parameters.insert(record_->parameters.end(), parameters.begin(), parameters.end());
+      if constexpr (Precision::master_weights)
+        for (auto& parameter : parameters) make_master(parameter);
+    }
+  }
+
+  /// The optimizer is given an fp32 copy in place of a 16-bit parameter, so that its state is fp32 too.
+  void make_master(at::Tensor& parameter) {
+    auto master = parameter.detach().to(at::kFloat).requires_grad_(parameter.requires_grad());
+    masters_.emplace_back(parameter, master);
+    parameter = master;
   }
   void gradients_to_masters() {
     for (auto& [parameter, master] : masters_) {
@@ -98,6 +113,7 @@ class OptimizerKernel {
 
   std::shared_ptr<Optimizer> optimizer_;
   std::shared_ptr<OptimizerRecord> record_;
+  size_t groups_ = 0;  ///< taken up so far
   std::vector<std::pair<at::Tensor, at::Tensor>> masters_;  ///< parameter, its fp32 copy
   FusedScratch scratch_;
 };

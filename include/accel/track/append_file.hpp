@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file that only grows, for json_lines.hpp and tensorboard.hpp, and a small file written whole. Both leave on disk what
-// a reader can use, whenever this process is killed. They know nothing of what is in the files.
+// A file that only grows, for json_lines.hpp and tensorboard.hpp, and a small file written whole.
+// Both leave on disk what a reader can use, whenever this process is killed. They know nothing of
+// what is in the files.
 #pragma once
 
 #include <filesystem>
@@ -11,8 +12,9 @@
 
 namespace accel::detail {
 
-/// Each append goes to the operating system in one write, with no buffer of ours: it survives the end of this process.
-/// (It does not survive the machine losing power; that would cost a disk flush a record.)
+/// Each append goes to the operating system in one write, with no buffer of ours: it survives the
+/// end of this process. (It does not survive the machine losing power; that would cost a disk flush
+/// a record.)
 class AppendFile {
  public:
   AppendFile() = default;
@@ -26,7 +28,8 @@ class AppendFile {
   /// Creates the file; nullopt if there is one already.
   static std::optional<AppendFile> create(const std::filesystem::path& path);
 
-  /// Throws Error(data) with the file's name if not all could be written; the file then ends where it ended before.
+  /// Throws Error(data) with the file's name if not all could be written; the file then ends where
+  /// it ended before.
   void append(std::string_view bytes);
 
   void close() noexcept;

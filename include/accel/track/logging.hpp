@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A logger that knows ranks: one process speaks for all unless asked otherwise. spdlog does the formatting and filtering
-// (in the body, so that training code does not compile it); console.hpp keeps lines out of progress bars.
+// A logger that knows ranks: one process speaks for all unless asked otherwise. spdlog does the
+// formatting and filtering (in the body, so that training code does not compile it); console.hpp
+// keeps lines out of progress bars.
 #pragma once
 
 #include <accel/comm/ranks.hpp>
@@ -24,7 +25,8 @@ enum class LogLevel { trace, debug, info, warning, error, critical, off };
 /// Who says a message: `logger.info({.main_process_only = false}, "loss {}", loss)`.
 struct LogOptions {
   bool main_process_only = true;
-  /// All ranks, one after the other by rank, whatever main_process_only says. Every rank must call this.
+  /// All ranks, one after the other by rank, whatever main_process_only says. Every rank must call
+  /// this.
   bool in_order = false;
 };
 
@@ -35,20 +37,23 @@ struct LoggerOptions {
   std::shared_ptr<Console> console{};  ///< default: standard error
 };
 
-/// ACCEL_LOG_LEVEL, else ACCELERATE_LOG_LEVEL (trace, debug, info, warning, error, critical, off; any case), else info.
-/// Error(config) that names the variable if its value is none of them.
-[[nodiscard]] LogLevel log_level_from_environment(const EnvironmentLookup& environment = process_environment);
+/// ACCEL_LOG_LEVEL, else ACCELERATE_LOG_LEVEL (trace, debug, info, warning, error, critical, off;
+/// any case), else info. Error(config) that names the variable if its value is none of them.
+[[nodiscard]] LogLevel log_level_from_environment(
+    const EnvironmentLookup& environment = process_environment);
 
-/// Lines look like `[2026-01-01 12:00:00] [warning] [RANK 1] text`, without the rank if the job has one process. Copies
-/// share level and memory of warnings. Threads may share one. Keeps nothing global: loggers are independent of each other
-/// and of spdlog's own.
+/// Lines look like `[2026-01-01 12:00:00] [warning] [RANK 1] text`, without the rank if the job has
+/// one process. Copies share level and memory of warnings. Threads may share one. Keeps nothing
+/// global: loggers are independent of each other and of spdlog's own.
 class Logger {
  public:
   explicit Logger(const Ranks& ranks = {}, LoggerOptions options = {});
 
   template <class... Arguments>
-  void log(LogLevel level, LogOptions options, fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-    if (wanted(level, options)) write(level, options, fmt::format(format, std::forward<Arguments>(arguments)...));
+  void log(LogLevel level, LogOptions options, fmt::format_string<Arguments...> format,
+           Arguments&&... arguments) {
+    if (wanted(level, options))
+      write(level, options, fmt::format(format, std::forward<Arguments>(arguments)...));
   }
 
   // Each level twice: for the main process, and for whom the options say.
@@ -58,7 +63,8 @@ class Logger {
     log(LogLevel::debug, {}, format, std::forward<Arguments>(arguments)...);
   }
   template <class... Arguments>
-  void debug(LogOptions options, fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  void debug(LogOptions options, fmt::format_string<Arguments...> format,
+             Arguments&&... arguments) {
     log(LogLevel::debug, options, format, std::forward<Arguments>(arguments)...);
   }
 
@@ -76,7 +82,8 @@ class Logger {
     log(LogLevel::warning, {}, format, std::forward<Arguments>(arguments)...);
   }
   template <class... Arguments>
-  void warning(LogOptions options, fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  void warning(LogOptions options, fmt::format_string<Arguments...> format,
+               Arguments&&... arguments) {
     log(LogLevel::warning, options, format, std::forward<Arguments>(arguments)...);
   }
 
@@ -85,7 +92,8 @@ class Logger {
     log(LogLevel::error, {}, format, std::forward<Arguments>(arguments)...);
   }
   template <class... Arguments>
-  void error(LogOptions options, fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  void error(LogOptions options, fmt::format_string<Arguments...> format,
+             Arguments&&... arguments) {
     log(LogLevel::error, options, format, std::forward<Arguments>(arguments)...);
   }
 
@@ -94,7 +102,8 @@ class Logger {
     log(LogLevel::critical, {}, format, std::forward<Arguments>(arguments)...);
   }
   template <class... Arguments>
-  void critical(LogOptions options, fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  void critical(LogOptions options, fmt::format_string<Arguments...> format,
+                Arguments&&... arguments) {
     log(LogLevel::critical, options, format, std::forward<Arguments>(arguments)...);
   }
 
@@ -110,7 +119,8 @@ class Logger {
  private:
   struct State;
 
-  // Also true for a message that is only waited for: in_order has barriers, which no level may skip on one rank alone.
+  // Also true for a message that is only waited for: in_order has barriers, which no level may skip
+  // on one rank alone.
   [[nodiscard]] bool wanted(LogLevel level, LogOptions options) const;
   void write(LogLevel level, LogOptions options, std::string_view text);
   void warn_once(std::string text);

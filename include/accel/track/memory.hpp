@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much memory this process takes, as the kernel counts it. Used by the progress line and by reports.
+// How much memory this process takes, as the kernel counts it. Used by the progress line and by
+// reports.
 #pragma once
 
 #include <cstdint>

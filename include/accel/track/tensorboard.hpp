@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tracker that writes TensorBoard's event files: numbers as scalars, texts and the configuration as text. Comes after
-// record.hpp; event_file.hpp frames the bytes.
+// The tracker that writes TensorBoard's event files: numbers as scalars, texts and the
+// configuration as text. Comes after record.hpp; event_file.hpp frames the bytes.
 #pragma once
 
 #include <accel/track/append_file.hpp>
@@ -14,9 +14,11 @@
 
 namespace accel {
 
-/// Writes `<folder>/events.out.tfevents.<time>.<host>.<pid>.<n>`; view it with `tensorboard --logdir <folder>`.
+/// Writes `<folder>/events.out.tfevents.<time>.<host>.<pid>.<n>`; view it with `tensorboard
+/// --logdir <folder>`.
 ///
-/// - Scalars are 32-bit floats, as PyTorch's SummaryWriter writes them: a whole number above 2^24 loses digits.
+/// - Scalars are 32-bit floats, as PyTorch's SummaryWriter writes them: a whole number above 2^24
+/// loses digits.
 /// - A step lower than the last is written as it comes; TensorBoard shows both points.
 /// - A run that resumes writes a further file, and TensorBoard joins the files of a folder.
 class TensorBoard {

@@ -7,6 +7,9 @@
 
 #include <catch2/catch_all.hpp>
 
+#include <memory>
+#include <optional>
+
 using namespace accel;
 using Single = Accelerator<single, fp32, accumulate<1>, on<cpu>>;
 using Catch::Matchers::ContainsSubstring;
@@ -74,6 +77,31 @@ TEST_CASE("preparing twice is harmless") {
   optimizer2.step();
   CHECK((before - net->layer->bias).item<float>() == Catch::Approx(1.0f));
   CHECK(model2.unwrap() == net.ptr());
+}
+
+TEST_CASE("objects that replace others at the same address are taken up anew") {
+  Single accelerator;
+  std::optional<NetImpl> net;
+  std::optional<torch::optim::SGD> sgd;
+  for (int fold = 0; fold < 3; ++fold) {
+    net.emplace();
+    sgd.emplace(net->parameters(), 1.0);
+    auto [model, optimizer] = accelerator.prepare(*net, *sgd);
+    const auto before = net->layer->bias.clone();
+    accelerator.backward(model(torch::ones({1, 2})).sum());
+    optimizer.step();
+    optimizer.zero_grad();
+    CHECK((before - net->layer->bias).item<float>() == Catch::Approx(1.0f));
+    CHECK_FALSE(net->layer->bias.grad().defined());
+  }
+}
+
+TEST_CASE("a temporary module and a unique pointer are kept alive") {
+  Single accelerator;
+  auto model = accelerator.prepare(NetImpl());
+  auto owned = accelerator.prepare(std::make_unique<NetImpl>());
+  CHECK(model(torch::ones({1, 2})).size(1) == 1);
+  CHECK(owned(torch::ones({1, 2})).size(1) == 1);
 }
 
 TEST_CASE("a policy of the user's own composes") {

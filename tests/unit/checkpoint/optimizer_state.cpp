@@ -21,11 +21,15 @@
 #include <string>
 #include <vector>
 
+using accel::load_module_state;
 using accel::load_optimizer_state;
+using accel::load_tensors;
+using accel::module_state;
 using accel::optimizer_state;
 using accel::parameter_names;
 using accel::StateFolder;
 using accel::StateParts;
+using accel::write_state_folder;
 using accel_test::ScratchFolder;
 using Catch::Matchers::ContainsSubstring;
 

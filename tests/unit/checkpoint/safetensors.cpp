@@ -27,6 +27,7 @@ using accel::load_safetensors_sharded;
 using accel::NamedTensors;
 using accel::save_safetensors;
 using accel::save_safetensors_sharded;
+using accel::write_state_folder;
 using accel_test::ScratchFolder;
 using Catch::Matchers::ContainsSubstring;
 

@@ -246,4 +246,16 @@ TEST_CASE("an empty file is the default; a list is as good as commas") {
   CHECK(config.fsdp.transformer_layer_cls_to_wrap == Names{"A", "my::B"});
 }
 
+TEST_CASE("anchors, block texts and document marks are read as YAML has them") {
+  const auto config = parse_config(
+      "%YAML 1.1\n---\nmixed_precision: &p bf16\nmain_process_ip: *p\n"
+      "main_training_function: |-\n  a\n  b\ntpu_env: &e [x, {y: 1}]\ncommands: [*e, *e]\n...\n",
+      "a.yaml");
+  CHECK(config.mixed_precision == MixedPrecision::bf16);
+  CHECK(config.main_process_ip == "bf16");
+  CHECK(config.main_training_function == "a\nb");
+  CHECK(config.foreign.at("commands") == R"([["x",{"y":1}],["x",{"y":1}]])");
+  CHECK(parse_config(accel::to_yaml(config), "b.yaml") == config);
+}
+
 }  // namespace

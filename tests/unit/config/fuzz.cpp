@@ -20,11 +20,11 @@
 
 namespace {
 
-// What means something to one of the parsers, separated by spaces; `_` stands for a space.
-constexpr std::string_view pieces = "{ } [ ] : :_ , \n \n__ -_ ?_ &a_ *a <<:_*a !!str_ !< |\n >-\n "
-                                    "\" ' # --- ... \t \r\n ~ null 1e999 "
-                                    "-0 .inf .nan 0x1F \xEF\xBB\xBF \\u0000 \\x \\ fp16:_ "
-                                    "fsdp config: %YAML_1.1\n &a_[*a,_*a] \x01";
+// What means something to one of the parsers, separated by spaces; `@` stands for a space.
+constexpr std::string_view pieces =
+    "{ } [ ] : :@ , \n \n@@ -@ ?@ &a@ *a <<:@*a !!str@ !< |\n >-\n \" ' # --- ... \t \r\n ~ null "
+    "1e999 -0 .inf .nan 0x1F \xEF\xBB\xBF \\u0000 \\x \\ fp16:@ fsdp_config:@ %YAML@1.1\n "
+    "&a@[*a,@*a] \x01";
 
 std::vector<std::string> split(std::string_view text) {
   std::vector<std::string> words(1);
@@ -32,7 +32,7 @@ std::vector<std::string> split(std::string_view text) {
     if (letter == ' ') {
       words.emplace_back();
     } else {
-      words.back() += letter == '_' ? ' ' : letter;
+      words.back() += letter == '@' ? ' ' : letter;
     }
   }
   return words;

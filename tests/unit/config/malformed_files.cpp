@@ -117,15 +117,15 @@ TEST_CASE("a key that is given twice is a fault in both formats, and across old 
 }
 
 TEST_CASE("broken syntax is said with its line") {
-  CHECK_THAT(fault_of("a: [1, 2\nb: 3\n"),
-             StartsWith("a.yaml:") && ContainsSubstring("not valid YAML: "));
-  CHECK_THAT(fault_of("use_cpu: true\n\t- x\n"), StartsWith("a.yaml:2: this is not valid YAML: "));
+  CHECK_THAT(fault_of("a: [1, 2\nb: 3\n"), StartsWith("a.yaml:") && ContainsSubstring("as YAML: "));
+  CHECK_THAT(fault_of("use_cpu: true\n\t- x\n"),
+             StartsWith("a.yaml:2: cannot read this as YAML: "));
   CHECK_THAT(fault_of("{\n\"use_cpu\": true,\n\"debug\" false}", "a.json"),
-             StartsWith("a.json:3: this is not valid JSON: syntax error"));
-  CHECK_THAT(fault_of("", "a.json"), ContainsSubstring("not valid JSON"));
-  CHECK_THAT(fault_of("{} {}", "a.json"), ContainsSubstring("not valid JSON"));
-  CHECK(fault_of("use_cpu: true\n---\nuse_cpu: false\n")
-            .starts_with("a.yaml:3: a second YAML document"));
+             StartsWith("a.json:3: cannot read this as JSON: syntax error"));
+  CHECK_THAT(fault_of("", "a.json"), ContainsSubstring("as JSON"));
+  CHECK_THAT(fault_of("{} {}", "a.json"), ContainsSubstring("as JSON"));
+  CHECK(fault_of("use_cpu: true\n---\nuse_cpu: false\n").find("YAML: a second document") !=
+        std::string::npos);
   CHECK(fault_of("- 1\n- 2\n") ==
         "a.yaml: a configuration is a list of `key: value` lines; this is a list");
   CHECK(fault_of("just a sentence\n") ==
@@ -133,15 +133,21 @@ TEST_CASE("broken syntax is said with its line") {
   CHECK(fault_of("[]", "a.json") ==
         "a.json: a configuration is a list of `key: value` lines; this is a list");
   CHECK(fault_of("? [a, b]\n: 1\n").find("a key must be a word") != std::string::npos);
+  CHECK(fault_of("main_process_ip: \"a\\Nb\"\n") ==
+        "a.yaml:1: cannot read this as YAML: an escape in this text gives no UTF-8");
   CHECK(fault_of("use_cpu: \xFF\n") == "a.yaml: the file is not UTF-8 text");
 }
 
 TEST_CASE("a file made to exhaust the reader is refused") {
-  CHECK_THAT(fault_of(std::string(100'000, '[')), ContainsSubstring("not valid YAML"));
+  CHECK_THAT(fault_of(std::string(100'000, '[')), ContainsSubstring("as YAML"));
   CHECK_THAT(fault_of(std::string(100'000, '['), "a.json"), ContainsSubstring("nested too deeply"));
   CHECK_THAT(fault_of("tpu_env: " + std::string(40, '[') + std::string(40, ']')),
              ContainsSubstring("nested too deeply"));
-  CHECK_THAT(fault_of("tpu_env: &a [*a]\n"), ContainsSubstring("nested too deeply"));
+  CHECK(fault_of("tpu_env: &a [*a]\n") ==
+        "a.yaml:1: cannot read this as YAML: this is inside of what it stands for");
+  // yaml-cpp 0.7 takes this for documents without number.
+  CHECK(fault_of("{},\n") == "a.yaml:1: cannot read this as YAML: a second document begins here; "
+                             "keep one in the file");
   std::string bomb = "tpu_env:\n- &a0 [x, x]\n";
   for (int level = 1; level < 30; ++level) {
     const auto below = std::to_string(level - 1);

@@ -187,6 +187,65 @@ TEST_CASE("B08 gradients are unscaled once and clipped once a window") {
   CHECK(net->w[0].item<double>() == Catch::Approx(-0.6).epsilon(1e-5));
 }
 
+TEST_CASE("the scale is updated once for several optimizers, inside accumulate and outside") {
+  AcceleratorOptions options;
+  options.grad_scaler.growth_interval = 100;
+  for (const bool inside : {true, false}) {
+    CAPTURE(inside);
+    Single<fp16> accelerator(options);
+    auto one = std::make_shared<Weight>(), two = std::make_shared<Weight>();
+    torch::optim::SGD sgd_one(one->parameters(), 1.0), sgd_two(two->parameters(), 1.0);
+    auto [a, b, first, second] = accelerator.prepare(one, two, sgd_one, sgd_two);
+    const auto step = [&, &a = a, &b = b, &first = first, &second = second](float x, float y) {
+      accelerator.backward(a(torch::tensor(x)) + b(torch::tensor(y)));
+      accelerator.clip_grad_norm_(a, 1e9);
+      accelerator.clip_grad_norm_(b, 1e9);
+      first.step();
+      second.step();
+      first.zero_grad();
+      second.zero_grad();
+    };
+    const auto window = [&](float x, float y) {
+      inside ? accelerator.accumulate(a, b, [&] { step(x, y); }) : step(x, y);
+    };
+    window(1, 2);
+    CHECK(one->w.item<float>() == -1.0f);
+    CHECK(two->w.item<float>() == -2.0f);
+    CHECK(accelerator.scaler().growth_tracker() == 1);
+    window(infinity, 3);  // the first optimizer skips, the second need not
+    CHECK(one->w.item<float>() == -1.0f);
+    CHECK(two->w.item<float>() == -5.0f);
+    CHECK(accelerator.scaler().get_scale() == 32768);
+    window(1, 1);
+    CHECK(one->w.item<float>() == -2.0f);
+    CHECK(two->w.item<float>() == -6.0f);
+  }
+}
+
+TEST_CASE("stepping after the scope of accumulate unscales once too") {
+  Single<fp16, accumulate<2>> accelerator;
+  auto net = std::make_shared<Weight>();
+  torch::optim::SGD sgd(net->parameters(), 1.0);
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  for (int micro_batch = 0; micro_batch < 4; ++micro_batch) {
+    accelerator.accumulate(model, [&, &model = model] {
+      accelerator.backward(model(torch::ones({})));
+      accelerator.clip_grad_norm_(model, 1e9);
+    });
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  CHECK(net->w.item<float>() == -2.0f);
+}
+
+TEST_CASE("16-bit parameters leave integer buffers as they are") {
+  Single<bf16_true> accelerator;
+  auto model = accelerator.prepare(torch::nn::BatchNorm1d(2));
+  CHECK(model->weight.scalar_type() == torch::kBFloat16);
+  CHECK(model->running_mean.scalar_type() == torch::kBFloat16);
+  CHECK(model->num_batches_tracked.scalar_type() == torch::kLong);
+}
+
 TEST_CASE("B30 clipping does not spread a NaN") {
   auto gradients = std::vector<at::Tensor>{torch::tensor({3.0f}), torch::tensor({std::nanf("")})};
   CHECK(std::isnan(clip_norm_(gradients, 1.0).item<double>()));

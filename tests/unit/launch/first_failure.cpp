@@ -79,7 +79,7 @@ TEST_CASE("peers that fail while they are being stopped are named after the firs
   const ScratchFolder folder;
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
   LaunchedJob job(shell({"--num_processes", "2"},
-                        "if [ $RANK = 0 ]; then trap 'exit 9' TERM; echo go > $FIFO; while :; do sleep 1000 & wait $!; done; fi; "
+                        "if [ $RANK = 0 ]; then exec 2>/dev/null; trap 'exit 9' TERM; echo go > $FIFO; while :; do sleep 1000 & wait $!; done; fi; "
                         "read line < $FIFO; exit 3"),
                   [&] { ::setenv("FIFO", (folder / "fifo").c_str(), 1); });
   const auto finished = job.finish();

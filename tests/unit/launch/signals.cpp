@@ -17,9 +17,9 @@ using namespace accel_test;
 
 namespace {
 
-/// Says "ready", and on SIGTERM or SIGINT says so and ends well.
+/// Says "ready", and on SIGTERM or SIGINT says so and ends well. (What the shell itself says of its child is not of interest.)
 const std::string polite =
-    "trap 'echo rank $RANK got TERM; exit 0' TERM; trap 'echo rank $RANK got INT; exit 0' INT; echo ready; "
+    "exec 2>/dev/null; trap 'echo rank $RANK got TERM; exit 0' TERM; trap 'echo rank $RANK got INT; exit 0' INT; echo ready; "
     "while :; do sleep 1000 & wait $!; done";
 
 /// Ignores what can be ignored, and so does its child, which inherits that.
@@ -138,6 +138,14 @@ TEST_CASE("grandchildren end with the job: after a failure, after SIGTERM, after
     CHECK(finished.seconds < 20.0);  // SIGTERM was enough
     CHECK_THAT(finished.err, ContainsSubstring("processes that they started are running"));
   }
+}
+
+TEST_CASE("each rank leads a session and a group of its own") {
+  // /proc/<pid>/stat: pid (name) state parent group session
+  LaunchedJob job(shell({"--num_processes", "2"}, "read pid name state parent group session rest < /proc/$$/stat; "
+                                                  "[ $pid = $group ] && [ $pid = $session ] && echo leads"));
+  CHECK(job.lines(2) == std::vector<std::string>{"leads", "leads"});
+  CHECK(job.finish().status == 0);
 }
 
 TEST_CASE("the child of a rank that ended well goes on while other ranks run") {

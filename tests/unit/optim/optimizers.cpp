@@ -124,6 +124,33 @@ TEST_CASE("B32 set-to-none and zero-fill differ where there is momentum") {
   }
 }
 
+TEST_CASE("a group added after prepare is stepped and cleared too") {
+  auto a = torch::zeros({1}).requires_grad_(), b = torch::zeros({1}).requires_grad_();
+  torch::optim::SGD own({a}, 1.0);
+  Single accelerator;
+  auto optimizer = accelerator.prepare(own);
+  own.add_param_group(torch::optim::OptimizerParamGroup({b}));
+  (a + b).sum().backward();
+  optimizer.step();
+  optimizer.zero_grad();
+  CHECK(b.item<float>() == -1.0f);
+  CHECK_FALSE(b.grad().defined());
+}
+
+TEST_CASE("a schedule waits for its own optimizer's skip only") {
+  Accelerator<single, fp16, accumulate<1>, on<cpu>> accelerator;
+  auto a = torch::zeros({1}).requires_grad_(), b = torch::zeros({1}).requires_grad_();
+  torch::optim::SGD first({a}, 1.0), second({b}, 1.0);
+  auto [one, two, schedule] = accelerator.prepare(first, second, step_lr(second, 1, 0.5));
+  accelerator.backward((a * std::numeric_limits<float>::infinity() + b).sum());
+  one.step();
+  two.step();
+  schedule.step();
+  CHECK(one.step_was_skipped());
+  CHECK_FALSE(two.step_was_skipped());
+  CHECK(schedule->get_last_lr().front() == 0.5);
+}
+
 TEST_CASE("schedules have their formulas' values") {
   torch::optim::SGD own({torch::zeros({1})}, 1.0);
   const auto rates = [&](auto schedule, int steps) {

@@ -298,6 +298,9 @@ TEST_CASE("B20 a full disk or an unusable folder on rank 0 is an error on both r
     const auto ends = save_by_two(scratch / "file/state", "new");
     CHECK_THAT(ends[0].error, ContainsSubstring("cannot create"));
     CHECK_FALSE(ends[1].error.empty());
+    const auto onto_file = save_by_two(scratch / "file", "new");
+    CHECK_THAT(onto_file[0].error, ContainsSubstring("it is a file, not a folder"));
+    CHECK_FALSE(onto_file[1].error.empty());
     fs::remove(scratch / "file");
   }
   SECTION("one rank cannot say what it has") {

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Charts are read back as a viewer would: as XML, by the strict little reader below, then by the shapes in it.
-#include <accel/detail/error.hpp>
+// Charts are read back as a viewer would: as XML, by the strict little reader below, then by the
+// shapes in it.
 #include <accel/track/chart.hpp>
+#include <accel/detail/error.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <support/scratch_folder.hpp>
 
@@ -33,7 +34,8 @@ struct Element {
   std::string text;
 };
 
-// Every element in document order. Throws on anything that is not well formed (of the subset of XML that charts use).
+// Every element in document order. Throws on anything that is not well formed (of the subset of XML
+// that charts use).
 std::vector<Element> elements_of(std::string_view xml) {
   std::vector<Element> all;
   std::vector<std::size_t> open;
@@ -64,7 +66,8 @@ std::vector<Element> elements_of(std::string_view xml) {
     if (xml[0] != '<') {
       const auto end = std::min(xml.find('<'), xml.size());
       const auto text = decoded(xml.substr(0, end));
-      if (open.empty()) demand(text.find_first_not_of("\n ") == std::string::npos, "text outside the root");
+      if (open.empty())
+        demand(text.find_first_not_of("\n ") == std::string::npos, "text outside the root");
       if (!open.empty()) all[open.back()].text += text;
       xml.remove_prefix(end);
       continue;
@@ -90,7 +93,8 @@ std::vector<Element> elements_of(std::string_view xml) {
     std::string rest(tag);
     for (std::smatch match; !rest.empty(); rest = match.suffix()) {
       demand(std::regex_search(rest, match, form), "an attribute: " + rest);
-      demand(element.attributes.emplace(match[1], decoded(match[2].str())).second, "an attribute that comes twice");
+      demand(element.attributes.emplace(match[1], decoded(match[2].str())).second,
+             "an attribute that comes twice");
     }
     all.push_back(std::move(element));
     if (!empty) open.push_back(all.size() - 1);
@@ -114,7 +118,9 @@ std::vector<Strokes> lines(const std::string& svg) {
   static const std::regex point(R"(([ML])(-?[0-9.]+) (-?[0-9.]+))");
   for (const auto& element : elements_of(svg)) {
     const auto kind = element.attributes.find("class");
-    if (element.name != "path" || kind == element.attributes.end() || !kind->second.starts_with("line")) continue;
+    if (element.name != "path" || kind == element.attributes.end() ||
+        !kind->second.starts_with("line"))
+      continue;
     const std::string& data = element.attributes.at("d");
     if (data.ends_with("h22")) continue;  // a sample of the legend
     Strokes strokes;
@@ -141,7 +147,8 @@ TEST_CASE("a chart is well-formed XML with title, labels and round ticks, and ne
                                {.label = "eval", .x = {50, 100}, .y = {1.0, 0.4}}},
                               {.title = "Loss", .y_label = "loss"});
   const auto shown = texts(svg);
-  for (const char* text : {"Loss", "train", "eval", "step", "loss", "0", "0.5", "1.0", "1.5", "2.0", "2.5", "20", "100"})
+  for (const char* text : {"Loss", "train", "eval", "step", "loss", "0", "0.5", "1.0", "1.5", "2.0",
+                           "2.5", "20", "100"})
     CHECK(has(shown, text));
   CHECK(svg.find("script") == std::string::npos);
   CHECK(svg.find("prefers-color-scheme:dark") != std::string::npos);
@@ -158,7 +165,8 @@ TEST_CASE("the same values give the same bytes") {
 }
 
 TEST_CASE("points stand where their values say") {
-  const auto svg = line_chart({{.label = "a", .x = {0, 5, 10}, .y = {0, 1, 0.5}}}, {.width = 500, .height = 300});
+  const auto svg = line_chart({{.label = "a", .x = {0, 5, 10}, .y = {0, 1, 0.5}}},
+                              {.width = 500, .height = 300});
   const auto stroke = lines(svg).at(0).at(0);
   REQUIRE(stroke.size() == 3);
   const auto [left, bottom] = stroke[0];
@@ -171,7 +179,8 @@ TEST_CASE("points stand where their values say") {
 }
 
 TEST_CASE("values that are not finite are gaps, and a lone value is a dot") {
-  const auto svg = line_chart({{.label = "a", .y = {1, 2, not_a_number, 3, infinity, 4, 5, 6, -infinity}}});
+  const auto svg =
+      line_chart({{.label = "a", .y = {1, 2, not_a_number, 3, infinity, 4, 5, 6, -infinity}}});
   const auto strokes = lines(svg).at(0);
   REQUIRE(strokes.size() == 3);
   CHECK(strokes[0].size() == 2);
@@ -193,7 +202,8 @@ TEST_CASE("a logarithmic axis spaces decades evenly, and leaves out what has no 
 
 TEST_CASE("a long series is thinned, and its extremes stay") {
   std::vector<double> values(1'000'000);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<double>(i) / 1000);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = std::sin(static_cast<double>(i) / 1000);
   values[123'456] = 9;
   values[654'321] = -9;
   const auto svg = line_chart({{.label = "a", .y = values}});
@@ -267,8 +277,11 @@ TEST_CASE("any values give a well-formed picture with every point inside") {
         each.y.push_back(draw());
       }
     }
-    const ChartOptions options{.title = "t", .y_label = "y", .width = 240 + static_cast<int>(random() % 600),
-                               .height = 160 + static_cast<int>(random() % 400), .log_y = random() % 2 == 0,
+    const ChartOptions options{.title = "t",
+                               .y_label = "y",
+                               .width = 240 + static_cast<int>(random() % 600),
+                               .height = 160 + static_cast<int>(random() % 400),
+                               .log_y = random() % 2 == 0,
                                .smoothing = random() % 2 ? 0.9 : 0.0};
     const auto svg = line_chart(series, options);
     REQUIRE(svg.find("nan") == std::string::npos);

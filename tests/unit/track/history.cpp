@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-#include <accel/detail/error.hpp>
 #include <accel/track/history.hpp>
+#include <accel/detail/error.hpp>
 #include <accel/track/json_lines.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <support/scratch_folder.hpp>
@@ -57,7 +57,8 @@ TEST_CASE("values that are not finite come back as they were") {
   CHECK(series.y[2] == -inf);
 }
 
-TEST_CASE("a line that is no record is an error with its number, unless it is the unfinished last one") {
+TEST_CASE(
+    "a line that is no record is an error with its number, unless it is the unfinished last one") {
   const ScratchFolder folder;
   const auto path = folder / "metrics.jsonl";
   std::ofstream(path) << "{\"step\":0,\"x\":1}\n{\"step\":1,\"x";

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-#include <accel/detail/error.hpp>
 #include <accel/track/json_lines.hpp>
+#include <accel/detail/error.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <support/scratch_folder.hpp>
 
@@ -31,7 +31,8 @@ std::string content(const std::filesystem::path& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-// Parses as strictly as JSON is defined: nlohmann's reader knows no NaN, no comments and no trailing commas.
+// Parses as strictly as JSON is defined: nlohmann's reader knows no NaN, no comments and no
+// trailing commas.
 std::vector<Json> lines(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::vector<Json> result;
@@ -72,12 +73,19 @@ TEST_CASE("B42 a run that is killed after step 1 has both records on disk") {
 TEST_CASE("B42 values that are not finite are strings that a strict reader accepts") {
   const ScratchFolder folder;
   JsonLines tracker(folder.path());
-  tracker.log({{"a", not_a_number}, {"b", infinity}, {"c", -infinity}, {"d", {{"e", -not_a_number}}}, {"f", 1e308}}, 0);
+  tracker.log({{"a", not_a_number},
+               {"b", infinity},
+               {"c", -infinity},
+               {"d", {{"e", -not_a_number}}},
+               {"f", 1e308}},
+              0);
   tracker.store_init_configuration({{"clip", infinity}, {"betas", {.9, not_a_number}}});
-  CHECK(content(tracker.path()).find(R"("a":"NaN","b":"Infinity","c":"-Infinity","d/e":"NaN","f":1e+308)") !=
+  CHECK(content(tracker.path())
+            .find(R"("a":"NaN","b":"Infinity","c":"-Infinity","d/e":"NaN","f":1e+308)") !=
         std::string::npos);
   REQUIRE(lines(tracker.path()).size() == 1);
-  CHECK(Json::parse(content(folder / "config.json")) == Json{{"clip", "Infinity"}, {"betas", {.9, "NaN"}}});
+  CHECK(Json::parse(content(folder / "config.json")) ==
+        Json{{"clip", "Infinity"}, {"betas", {.9, "NaN"}}});
 }
 
 TEST_CASE("B42 the configuration is stored once, and an earlier one is kept") {
@@ -90,7 +98,8 @@ TEST_CASE("B42 the configuration is stored once, and an earlier one is kept") {
   CHECK(Json::parse(content(folder / "config.json")) == Json{{"lr", .2}, {"layers", {64, 64}}});
   CHECK(Json::parse(content(folder / "config-1.json"))["lr"] == .1);
   std::size_t files = 0;
-  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator(folder.path())) ++files;
+  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator(folder.path()))
+    ++files;
   CHECK(files == 3);
   CHECK(content(folder / "metrics.jsonl").find("lr") == std::string::npos);
 }
@@ -108,7 +117,8 @@ TEST_CASE("a line has step and time first, and moves values of those names aside
   CHECK(record["step_"] == 8);
   CHECK(record["step__"] == 9);
   CHECK(record["time"].get<double>() > 1.6e9);
-  CHECK(content(tracker.path()).find("\"loss\":0.1}") != std::string::npos);  // the shortest digits that read back equal
+  CHECK(content(tracker.path()).find("\"loss\":0.1}") !=
+        std::string::npos);  // the shortest digits that read back equal
 }
 
 TEST_CASE("a run that resumes appends, after a last line that was cut off is removed") {
@@ -116,7 +126,9 @@ TEST_CASE("a run that resumes appends, after a last line that was cut off is rem
   const auto path = folder / "metrics.jsonl";
   SECTION("cut off in the middle") { std::ofstream(path) << "{\"step\":0}\n{\"step\":1,\"lo"; }
   SECTION("whole, but without its end") { std::ofstream(path) << "{\"step\":0}"; }
-  SECTION("longer than one block") { std::ofstream(path) << "{\"step\":0}\n{\"note\":\"" << std::string(10000, 'x'); }
+  SECTION("longer than one block") {
+    std::ofstream(path) << "{\"step\":0}\n{\"note\":\"" << std::string(10000, 'x');
+  }
   JsonLines(folder.path()).log({{"loss", 1}}, 1);
   const auto records = lines(path);
   REQUIRE(records.size() == 2);
@@ -152,10 +164,10 @@ TEST_CASE("a record that does not fit leaves the file as it was") {
   const auto before = content(tracker.path());
 
   // A limit on the size of files stands in for a disk that fills in the middle of a write.
-  struct rlimit old {};
+  struct rlimit old{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
   const auto handler = ::signal(SIGXFSZ, SIG_IGN);
-  const struct rlimit tight {before.size() + 20, old.rlim_max};
+  const struct rlimit tight{before.size() + 20, old.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &tight) == 0);
   bool failed = false;
   try {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-#include <accel/detail/error.hpp>
 #include <accel/track/logging.hpp>
+#include <accel/detail/error.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <support/pseudo_terminal.hpp>
 
@@ -49,7 +49,8 @@ Logger logger_on(const Pipe& pipe, int rank = 0, int size = 1, LogLevel level = 
 using Lines = std::vector<std::string>;
 
 accel::EnvironmentLookup environment(std::string name, std::string value) {
-  return [=](const std::string& asked) { return asked == name ? std::optional(value) : std::nullopt; };
+  return
+      [=](const std::string& asked) { return asked == name ? std::optional(value) : std::nullopt; };
 }
 
 }  // namespace
@@ -62,7 +63,8 @@ TEST_CASE("one process logs without a rank, by level") {
   logger.warning("careful");
   logger.error("wrong");
   logger.critical("over");
-  CHECK(said(pipe) == Lines{"[info] loss 1.50", "[warning] careful", "[error] wrong", "[critical] over"});
+  CHECK(said(pipe) ==
+        Lines{"[info] loss 1.50", "[warning] careful", "[error] wrong", "[critical] over"});
   logger.set_level(LogLevel::error);
   CHECK(logger.level() == LogLevel::error);
   logger.warning("hidden");
@@ -72,7 +74,8 @@ TEST_CASE("one process logs without a rank, by level") {
 
 TEST_CASE("a name is shown in each line") {
   Pipe pipe;
-  Logger logger({}, {.name = "train", .level = LogLevel::info,
+  Logger logger({}, {.name = "train",
+                     .level = LogLevel::info,
                      .console = std::make_shared<Console>(pipe.descriptor())});
   logger.info("x");
   CHECK(said(pipe) == Lines{"[train] [info] x"});
@@ -86,7 +89,8 @@ TEST_CASE("of several ranks the main process speaks, and all where asked") {
     logger.info({.main_process_only = false}, "all {}", rank);
     logger.debug({.main_process_only = false}, "hidden");
   }
-  CHECK(said(pipe) == Lines{"[info] [RANK 0] one", "[info] [RANK 0] all 0", "[info] [RANK 1] all 1"});
+  CHECK(said(pipe) ==
+        Lines{"[info] [RANK 0] one", "[info] [RANK 0] all 0", "[info] [RANK 1] all 1"});
 }
 
 TEST_CASE("in order, ranks speak one after the other, also where a level hides some of them") {
@@ -106,7 +110,8 @@ TEST_CASE("in order, ranks speak one after the other, also where a level hides s
   for (auto& each : ranks) each.join();
   Lines expected;
   for (int round = 0; round < 10; ++round)
-    for (const int rank : {0, 1, 3}) expected.push_back(fmt::format("[info] [RANK {}] round {}", rank, round));
+    for (const int rank : {0, 1, 3})
+      expected.push_back(fmt::format("[info] [RANK {}] round {}", rank, round));
   CHECK(said(pipe) == expected);
 }
 
@@ -152,9 +157,12 @@ TEST_CASE("text with braces and percent signs is left alone") {
 
 TEST_CASE("the level comes from the environment, ours first") {
   CHECK(accel::log_level_from_environment(environment("NOTHING", "")) == LogLevel::info);
-  CHECK(accel::log_level_from_environment(environment("ACCEL_LOG_LEVEL", "debug")) == LogLevel::debug);
-  CHECK(accel::log_level_from_environment(environment("ACCELERATE_LOG_LEVEL", "WARNING")) == LogLevel::warning);
-  CHECK(accel::log_level_from_environment(environment("ACCELERATE_LOG_LEVEL", "")) == LogLevel::info);
+  CHECK(accel::log_level_from_environment(environment("ACCEL_LOG_LEVEL", "debug")) ==
+        LogLevel::debug);
+  CHECK(accel::log_level_from_environment(environment("ACCELERATE_LOG_LEVEL", "WARNING")) ==
+        LogLevel::warning);
+  CHECK(accel::log_level_from_environment(environment("ACCELERATE_LOG_LEVEL", "")) ==
+        LogLevel::info);
   CHECK(accel::log_level_from_environment([](const std::string& name) {
           return std::optional<std::string>(name == "ACCEL_LOG_LEVEL" ? "off" : "debug");
         }) == LogLevel::off);
@@ -170,9 +178,10 @@ TEST_CASE("the level comes from the environment, ours first") {
 TEST_CASE("a line of a rank wipes the bar that another process has drawn on the same terminal") {
   accel_test::PseudoTerminal terminal(80);
   const auto console = std::make_shared<Console>(terminal.descriptor());
-  console->show(&terminal, "a bar");                                       // of rank 0
-  Logger other(ranks_of(1, 2), {.level = LogLevel::info,           // in a process, hence a console, of its own
-                                        .console = std::make_shared<Console>(terminal.descriptor())});
+  console->show(&terminal, "a bar");  // of rank 0
+  Logger other(ranks_of(1, 2),
+               {.level = LogLevel::info,  // in a process, hence a console, of its own
+                .console = std::make_shared<Console>(terminal.descriptor())});
   other.info({.main_process_only = false}, "hello");
   console->show(&terminal, "a bar again");
   REQUIRE(terminal.screen().size() == 2);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-#include <accel/detail/error.hpp>
 #include <accel/track/record.hpp>
+#include <accel/detail/error.hpp>
 #include <catch2/catch_test_macros.hpp>
 
 #include <cstdint>
@@ -44,8 +44,11 @@ static_assert(!std::constructible_from<Record, FakeTensor*>);
 }  // namespace
 
 TEST_CASE("B42 a record flattens nested names, keeps their order and names what it leaves out") {
-  const Record record = given(
-      {{"loss", 1.5}, {"eval", {{"acc", .5}, {"n", 3}}}, {"note", "x"}, {"bad", {1, 2}}, {"done", true}});
+  const Record record = given({{"loss", 1.5},
+                               {"eval", {{"acc", .5}, {"n", 3}}},
+                               {"note", "x"},
+                               {"bad", {1, 2}},
+                               {"done", true}});
   CHECK(keys(record) == std::vector<std::string>{"loss", "eval/acc", "eval/n", "note", "done"});
   CHECK(record.values()["loss"] == 1.5);
   CHECK(record.values()["eval/acc"] == .5);

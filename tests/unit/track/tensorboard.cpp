@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bytes are read here by code that shares nothing with the writer: a bitwise checksum, and protozero's reader with the
-// field numbers of TensorFlow's .proto files written out.
+// The bytes are read here by code that shares nothing with the writer: a bitwise checksum, and
+// protozero's reader with the field numbers of TensorFlow's .proto files written out.
+#include <accel/track/tensorboard.hpp>
 #include <accel/detail/error.hpp>
 #include <accel/track/event_file.hpp>
-#include <accel/track/tensorboard.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <protozero/pbf_reader.hpp>
 #include <support/scratch_folder.hpp>
@@ -47,7 +47,8 @@ std::uint32_t unmasked(std::uint32_t masked) {
 template <class T>
 T little_endian(std::string_view bytes) {
   T value = 0;
-  for (std::size_t i = sizeof(T); i-- > 0;) value = static_cast<T>(value << 8 | static_cast<unsigned char>(bytes[i]));
+  for (std::size_t i = sizeof(T); i-- > 0;)
+    value = static_cast<T>(value << 8 | static_cast<unsigned char>(bytes[i]));
   return value;
 }
 
@@ -58,10 +59,12 @@ std::vector<std::string> payloads(const std::filesystem::path& path) {
   for (std::string_view rest = bytes; !rest.empty();) {
     REQUIRE(rest.size() >= 16);
     const auto length = little_endian<std::uint64_t>(rest);
-    REQUIRE(unmasked(little_endian<std::uint32_t>(rest.substr(8))) == crc32c_bit_by_bit(rest.substr(0, 8)));
+    REQUIRE(unmasked(little_endian<std::uint32_t>(rest.substr(8))) ==
+            crc32c_bit_by_bit(rest.substr(0, 8)));
     REQUIRE(rest.size() >= length + 16);
     const auto payload = rest.substr(12, length);
-    REQUIRE(unmasked(little_endian<std::uint32_t>(rest.substr(12 + length))) == crc32c_bit_by_bit(payload));
+    REQUIRE(unmasked(little_endian<std::uint32_t>(rest.substr(12 + length))) ==
+            crc32c_bit_by_bit(payload));
     result.emplace_back(payload);
     rest.remove_prefix(16 + length);
   }
@@ -168,7 +171,8 @@ TEST_CASE("the checksum is CRC-32C, by the vectors of RFC 3720") {
 TEST_CASE("an event file has the version first, then one event a record, on disk at once") {
   const ScratchFolder folder;
   TensorBoard tracker(folder.path());
-  tracker.log({{"loss", 1.5}, {"eval", {{"acc", .5}, {"n", 3}}}, {"done", true}, {"note", "größer"}}, 0);
+  tracker.log(
+      {{"loss", 1.5}, {"eval", {{"acc", .5}, {"n", 3}}}, {"done", true}, {"note", "größer"}}, 0);
   tracker.log({{"loss", .25}}, 5000000000);
   tracker.log({{"loss", .125}}, 7);  // a lower step is kept
 
@@ -195,7 +199,8 @@ TEST_CASE("an event file has the version first, then one event a record, on disk
 TEST_CASE("values that are not finite, or beyond a float, are scalars too") {
   const ScratchFolder folder;
   TensorBoard tracker(folder.path());
-  tracker.log({{"a", std::nan("")}, {"b", -std::numeric_limits<double>::infinity()}, {"c", 1e300}}, 0);
+  tracker.log({{"a", std::nan("")}, {"b", -std::numeric_limits<double>::infinity()}, {"c", 1e300}},
+              0);
   const auto values = events(tracker.path()).at(1).values;
   REQUIRE(values.size() == 3);
   CHECK(std::isnan(values[0].scalar.value()));
@@ -212,8 +217,9 @@ TEST_CASE("the configuration is a text, as JSON that Markdown leaves alone") {
   REQUIRE(read[1].values.size() == 1);
   CHECK(read[1].values[0].tag == "config");
   CHECK(read[1].values[0].plugin == "text");
-  CHECK(read[1].values[0].text ==
-        "    {\n      \"lr\": 0.1,\n      \"layers\": [\n        64,\n        64\n      ]\n    }\n");
+  CHECK(
+      read[1].values[0].text ==
+      "    {\n      \"lr\": 0.1,\n      \"layers\": [\n        64,\n        64\n      ]\n    }\n");
 }
 
 TEST_CASE("each event file has a name of its own, of the form that TensorBoard looks for") {

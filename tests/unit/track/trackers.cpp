@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
+#include <accel/track/trackers.hpp>
 #include <accel/detail/error.hpp>
 #include <accel/track/json_lines.hpp>
 #include <accel/track/tensorboard.hpp>
-#include <accel/track/trackers.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <support/scratch_folder.hpp>
 
@@ -75,7 +75,9 @@ std::string message_of(const auto& call) {
   return "no error";
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -88,7 +90,8 @@ TEST_CASE("B42 two ranks log, one file is written, and what is left out is said 
   for (Trackers* each : {&other, &main}) {
     each->init_trackers("run", {{"lr", .1}});
     for (const int step : {0, 1})
-      each->log({{"loss", 1.5}, {"eval", {{"acc", .5}, {"n", 3}}}, {"note", "x"}, {"bad", {1, 2}}}, step);
+      each->log({{"loss", 1.5}, {"eval", {{"acc", .5}, {"n", 3}}}, {"note", "x"}, {"bad", {1, 2}}},
+                step);
   }
   main.end_training();
   other.end_training();
@@ -105,17 +108,20 @@ TEST_CASE("B42 two ranks log, one file is written, and what is left out is said 
   CHECK(contains(warnings[0], "\"bad\""));
 
   std::size_t files = 0;
-  for (const auto& each : std::filesystem::recursive_directory_iterator(folder.path())) files += each.is_regular_file();
+  for (const auto& each : std::filesystem::recursive_directory_iterator(folder.path()))
+    files += each.is_regular_file();
   CHECK(files == 2);  // metrics.jsonl and config.json
 }
 
 TEST_CASE("B42 a step lower than the last is kept, and warned of once") {
   std::vector<std::string> warnings;
   const auto memory = std::make_shared<Memory>();
-  Trackers trackers(true, {memory}, {}, [&](const std::string& sentence) { warnings.push_back(sentence); });
+  Trackers trackers(true, {memory}, {},
+                    [&](const std::string& sentence) { warnings.push_back(sentence); });
   trackers.init_trackers("run");
   for (const int step : {5, 3, 4, 2}) trackers.log({{"x", step}}, step);
-  CHECK(memory->calls == std::vector<std::string>{R"(5 {"x":5})", R"(3 {"x":3})", R"(4 {"x":4})", R"(2 {"x":2})"});
+  CHECK(memory->calls ==
+        std::vector<std::string>{R"(5 {"x":5})", R"(3 {"x":3})", R"(4 {"x":4})", R"(2 {"x":2})"});
   REQUIRE(warnings.size() == 1);
   CHECK(contains(warnings[0], "step 3 comes after step 5"));
 }
@@ -128,7 +134,8 @@ TEST_CASE("without a step, a record takes the one after the last") {
   trackers.log({{"x", 2}});
   trackers.log({{"x", 3}}, 10);
   trackers.log({{"x", 4}});
-  CHECK(memory->calls == std::vector<std::string>{R"(0 {"x":1})", R"(1 {"x":2})", R"(10 {"x":3})", R"(11 {"x":4})"});
+  CHECK(memory->calls ==
+        std::vector<std::string>{R"(0 {"x":1})", R"(1 {"x":2})", R"(10 {"x":3})", R"(11 {"x":4})"});
 }
 
 TEST_CASE("a user's tracker is configured, fed and finished once, on the main process only") {
@@ -141,14 +148,17 @@ TEST_CASE("a user's tracker is configured, fed and finished once, on the main pr
       trackers.end_training();
       trackers.end_training();
     }
-    CHECK(memory->calls == (is_main ? std::vector<std::string>{R"(config {"lr":0.1})", R"(0 {"loss":2})", "finish"}
-                                    : std::vector<std::string>{}));
+    CHECK(memory->calls ==
+          (is_main ? std::vector<std::string>{R"(config {"lr":0.1})", R"(0 {"loss":2})", "finish"}
+                   : std::vector<std::string>{}));
   }
 }
 
 TEST_CASE("trackers that are destroyed without end_training are finished") {
   const auto memory = std::make_shared<Memory>();
-  { Trackers(true, {memory}).init_trackers("run"); }
+  {
+    Trackers(true, {memory}).init_trackers("run");
+  }
   CHECK(memory->calls == std::vector<std::string>{"finish"});
 }
 
@@ -162,7 +172,8 @@ TEST_CASE("get_tracker gives the object on the main process, and a blank one els
 
   CHECK(main.get_tracker("memory").target<Memory>() == memory.get());
   CHECK(main.get_tracker("memory").target<accel::TensorBoard>() == nullptr);
-  CHECK(main.get_tracker("tensorboard").target<accel::TensorBoard>()->path().parent_path() == folder / "run");
+  CHECK(main.get_tracker("tensorboard").target<accel::TensorBoard>()->path().parent_path() ==
+        folder / "run");
   AnyTracker blank = other.get_tracker("memory");
   CHECK(!blank);
   CHECK(blank.target<Memory>() == nullptr);
@@ -209,13 +220,16 @@ TEST_CASE("a run can follow another") {
 TEST_CASE("mistakes with trackers are errors that say what to do, on every rank") {
   const ScratchFolder folder;
   for (const bool is_main : {true, false}) {
-    CHECK(contains(message_of([&] { Trackers(is_main, {"wandb"}, folder.path()); }), "json_lines and tensorboard"));
+    CHECK(contains(message_of([&] { Trackers(is_main, {"wandb"}, folder.path()); }),
+                   "json_lines and tensorboard"));
     CHECK(contains(message_of([&] { Trackers(is_main, {"tensorboard"}); }), "set project_dir"));
-    CHECK(contains(message_of([&] { Trackers(is_main, {Memory{}, Memory{}}); }), "two trackers named \"memory\""));
+    CHECK(contains(message_of([&] { Trackers(is_main, {Memory{}, Memory{}}); }),
+                   "two trackers named \"memory\""));
     Trackers trackers(is_main, {"json_lines"}, folder.path());
     CHECK(contains(message_of([&] { trackers.log({{"x", 1}}); }), "call init_trackers first"));
     trackers.init_trackers("run");
-    CHECK(contains(message_of([&] { trackers.init_trackers("run"); }), "call end_training() first"));
+    CHECK(
+        contains(message_of([&] { trackers.init_trackers("run"); }), "call end_training() first"));
   }
   Trackers none(true, {});
   none.log({{"x", 1}});  // nobody asked for a record: nothing to complain about

@@ -124,6 +124,9 @@ void begin_folder(const fs::path& folder) {
   const auto unfinished = unfinished_folder(plain);
   const auto replaced = replaced_folder(plain);
   std::error_code error;
+  if (fs::exists(plain) && !fs::is_directory(plain)) {
+    fail(ErrorCategory::checkpoint, "cannot save in {}: it is a file, not a folder", plain.string());
+  }
   if (fs::exists(replaced) && !fs::exists(plain)) {
     rename_or_fail(replaced, plain);
   }

@@ -127,8 +127,7 @@ void check_finite(const nlohmann::json& value, const std::string& part, const st
 // all ranks, and throws on all if one has failed. So no rank waits for one that has left.
 class Saving {
  public:
-  Saving(const fs::path& folder, const SaveGroup& group)
-      : folder_(folder), group_(group), unfinished_(unfinished_folder(folder)) {}
+  Saving(fs::path folder, const SaveGroup& group) : folder_(std::move(folder)), group_(group) {}
   Saving(const Saving&) = delete;
   Saving& operator=(const Saving&) = delete;
 
@@ -166,6 +165,11 @@ class Saving {
            "rank {}: {} was not saved, because another rank failed; its message says why", group_.rank,
            folder_.string());
     }
+  }
+
+  void locate() {
+    folder_ = plain_folder(folder_);
+    unfinished_ = unfinished_folder(folder_);
   }
 
   void begin(const StateParts& parts, const std::string& run) {
@@ -224,7 +228,7 @@ class Saving {
     return names;
   }
 
-  const fs::path& folder_;
+  fs::path folder_;
   const SaveGroup& group_;
   fs::path unfinished_;
   std::exception_ptr failure_;
@@ -262,10 +266,10 @@ void write_state_folder(const std::filesystem::path& folder, const SaveGroup& gr
     detail::fail(ErrorCategory::usage, "a state is saved by {} ranks, but they cannot agree: all_agree "
                  "of the SaveGroup is empty", group.size);
   }
-  const auto plain = detail::plain_folder(folder);
   const bool publishes = group.rank == 0;
-  detail::Saving saving(plain, group);
+  detail::Saving saving(folder, group);
   StateParts parts;
+  saving.attempt([&] { saving.locate(); });
   saving.attempt([&] { fill(parts); });
   saving.attempt([&] {
     if (publishes) {

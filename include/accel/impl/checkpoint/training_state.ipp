@@ -22,9 +22,19 @@ void TrainingState::add_model(std::shared_ptr<torch::nn::Module> model) {
 
 void TrainingState::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                   std::function<ParameterPairs()> parameters) {
-  for (const auto& known : optimizers_)
-    if (known.optimizer == optimizer) return;
+  for (auto& known : optimizers_)
+    if (known.optimizer == optimizer) {
+      known.parameters = std::move(parameters);
+      return;
+    }
   optimizers_.push_back({std::move(optimizer), std::move(parameters)});
+}
+
+void TrainingState::forget_prepared() {
+  models_.clear();
+  optimizers_.clear();
+  schedules_.clear();
+  loaders_.clear();
 }
 
 void TrainingState::add_loader(std::shared_ptr<LoaderCursor> cursor) { loaders_.push_back(std::move(cursor)); }
@@ -97,6 +107,9 @@ void load_masters(const StateFolder& state, const std::string& part, const Train
     if (saved && found == file.tensors.end())
       detail::fail(ErrorCategory::checkpoint, "accel: {} has no fp32 copy of the parameter '{}'; the state is of another model",
                    file.source, name);
+    if (saved && found->second.sizes() != own.sizes())
+      detail::fail(ErrorCategory::checkpoint, "accel: the fp32 copy of '{}' in {} has the shape {}, and the parameter has {}", name,
+                   file.source, c10::str(found->second.sizes()), c10::str(own.sizes()));
     own.copy_(saved ? found->second : parameter);
   }
 }
@@ -175,7 +188,8 @@ void TrainingState::load(const std::filesystem::path& folder, const Communicator
     load_each(state, "scheduler", schedules_, [](const auto& item, const auto& saved) { item.second.load(saved); });
     load_each(state, "loader", loaders_,
               [](const auto& cursor, const auto& saved) { cursor->load_state(loader_state(saved)); });
-    for (const auto& [name, value] : values_) value.load(state.json(name));
+    for (const auto& [name, value] : values_)
+      if (!value.optional || state.contains(name + ".json")) value.load(state.json(name));
     // A job of more ranks than wrote the state has ranks without random numbers of their own; they keep theirs.
     if (const auto part = random_states(communicator.rank()); state.contains(part + ".safetensors"))
       load_rng_state(load_tensors(state, part));

@@ -16,6 +16,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #endif
 
+#include <fcntl.h>
+
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -50,7 +52,8 @@ c10::intrusive_ptr<c10d::Store> open_store(const Ranks& ranks, const Communicato
   store.waitWorkers = false;  // the roll call below waits, and says who is missing
   store.timeout = options.startup_timeout;
   store.multiTenant = true;  // a second accelerator of this process shares the server
-  if (store.isServer && ranks.store_fd) store.masterListenFd = ranks.store_fd;
+  // The server closes its socket in the end; a later connection of this process needs the inherited one again.
+  if (store.isServer && ranks.store_fd) store.masterListenFd = ::fcntl(*ranks.store_fd, F_DUPFD_CLOEXEC, 0);
   try {
     c10::intrusive_ptr<c10d::Store> opened =
         c10::make_intrusive<c10d::TCPStore>(ranks.master_addr, store);
@@ -257,13 +260,14 @@ void run(const char* what, const Ranks& ranks, Start&& start) {
 
 /// Throws the same sentence on every rank if their tensors differ in dtype or shape.
 void compare(const char* what, const Ranks& ranks, c10d::ProcessGroup& group, const at::Tensor& tensor) {
-  if (tensor.dim() > max_dims)
-    fail(ErrorCategory::usage, "accel: rank {}: {} takes tensors of up to {} dims, and this one has {}",
-         ranks.rank, what, max_dims, tensor.dim());
   auto mine = describe(tensor);
   auto all = at::empty({ranks.size * header_length}, at::kLong);
   run(what, ranks, [&] { return group._allgather_base(all, mine, {}); });
   const auto* headers = all.const_data_ptr<int64_t>();
+  for (int rank = 0; rank < ranks.size; ++rank)
+    if (headers[rank * header_length + 1] > max_dims)
+      fail(ErrorCategory::usage, "accel: {} takes tensors of up to {} dims, and rank {} gave one of {}", what, max_dims, rank,
+           headers[rank * header_length + 1]);
   bool same = true;
   for (int rank = 1; rank < ranks.size; ++rank)
     same = same && std::memcmp(headers, headers + rank * header_length, header_length * sizeof(int64_t)) == 0;
@@ -296,6 +300,8 @@ void Communicator::barrier() const {
 
 at::Tensor Communicator::all_reduce(const at::Tensor& tensor, Reduction reduction) const {
   const auto type = tensor.scalar_type();
+  // Before anything that only some ranks might find: what compare() throws, all of them throw.
+  if (connection_) compare("reduce", ranks_, *connection_->group, tensor);
   if (reduction == Reduction::mean && !at::isFloatingType(type) && !at::isComplexType(type))
     fail(ErrorCategory::usage,
          "accel: rank {}: the mean over ranks of {} values is not an integer; reduce with sum, or convert to a "
@@ -303,7 +309,6 @@ at::Tensor Communicator::all_reduce(const at::Tensor& tensor, Reduction reductio
          ranks_.rank, c10::toString(type));
   if (!connection_) return tensor.detach().clone();
   auto& group = *connection_->group;
-  compare("reduce", ranks_, group, tensor);
   if (at::isComplexType(type)) {
     if (reduction == Reduction::max || reduction == Reduction::min)
       fail(ErrorCategory::usage, "accel: rank {}: complex numbers have no order; reduce them with sum or mean", ranks_.rank);

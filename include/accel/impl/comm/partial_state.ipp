@@ -19,6 +19,13 @@ int cuda_devices() {
 #endif
 }
 
+/// Makes a CUDA device the current one of this thread: NCCL, and tensors that name no index, use that.
+void make_current([[maybe_unused]] c10::Device device) {
+#ifdef ACCEL_WITH_CUDA
+  if (device.is_cuda()) c10::cuda::set_device(device.index());
+#endif
+}
+
 void warn(const std::string& sentence) { fmt::print(stderr, "{}\n", sentence); }
 
 }  // namespace
@@ -44,10 +51,16 @@ c10::Device device_of(device_kind kind, const Ranks& ranks, int index) {
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)};
 }
 
+PartialState::PartialState(Communicator communicator, c10::Device device)
+    : communicator_(std::move(communicator)), device_(device) {
+  make_current(device_);
+}
+
 PartialState::PartialState(device_kind device, const CommunicatorOptions& options, int device_index)
     : device_(c10::DeviceType::CPU) {
   const auto ranks = discover_ranks(process_environment, warn);
   device_ = device_of(device, ranks, device_index);
+  make_current(device_);
   communicator_ = Communicator::connect(ranks, device_.type(), options);
 }
 

@@ -6,6 +6,7 @@
 #include <accel/config/wording.hpp>
 
 #include <nlohmann/json.hpp>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <initializer_list>
 #include <iterator>
 #include <map>
+#include <sstream>
 #include <system_error>
 
 namespace accel::detail {
@@ -169,7 +171,7 @@ std::optional<Node> parse_json(std::string_view text, const std::string& name, F
       nlohmann::json::sax_parse(CountingIterator(text.data(), &line),
                                 CountingIterator(text.data() + text.size(), &line), &builder);
   if (whole) return root;
-  faults.add(fmt::format("{}:{}", name, line), "this is not valid JSON: {}",
+  faults.add(fmt::format("{}:{}", name, line), "cannot read this as JSON: {}",
              plain_problem(builder.problem()));
   return std::nullopt;
 }
@@ -181,62 +183,137 @@ bool is_json_object(std::string_view text) {
 
 // ---- YAML ----
 
-// yaml-cpp's nodes, with aliases followed.
-class YamlReader {
+// Builds the tree from the parser's reports. YAML::LoadAll is not used: it never ends on `{},`,
+// which it takes for documents without number, and its nodes can contain themselves.
+class YamlBuilder final : public YAML::EventHandler {
  public:
-  Node read(const YAML::Node& node, int depth = 0) {
-    const int line = node.Mark().line + 1;
-    if (depth > deepest) throw YAML::Exception(node.Mark(), "this is nested too deeply");
-    if (++nodes_ > most_nodes) throw YAML::Exception(node.Mark(), "there are too many values");
-    Node result;
-    result.line = line;
-    switch (node.Type()) {
-      case YAML::NodeType::Undefined:
-      case YAML::NodeType::Null: break;
-      case YAML::NodeType::Scalar:
-        result.text = node.Scalar();
-        result.kind = node.Tag() == "?" ? kind_of_plain(result.text) : Kind::text;
-        break;
-      case YAML::NodeType::Sequence:
-        result.kind = Kind::list;
-        for (const auto& item : node) result.children.emplace_back("", read(item, depth + 1));
-        break;
-      case YAML::NodeType::Map:
-        result.kind = Kind::map;
-        for (const auto& entry : node) {
-          if (!entry.first.IsScalar()) {
-            throw YAML::Exception(entry.first.Mark(), "a key must be a word");
-          }
-          Node value = read(entry.second, depth + 1);
-          value.line = entry.first.Mark().line + 1;
-          result.children.emplace_back(entry.first.Scalar(), std::move(value));
-        }
-        break;
-    }
-    return result;
+  explicit YamlBuilder(Node& root) : root_(&root) {}
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    add(mark, anchor, {Kind::null, {}, mark.line + 1, {}});
   }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    // yaml-cpp 0.7 turns the escape \N into half a character.
+    if (!is_utf8(value)) throw YAML::Exception(mark, "an escape in this text gives no UTF-8");
+    if (awaits_key()) {
+      key_ = value;
+      key_line_ = mark.line + 1;
+      has_key_ = true;
+      return;
+    }
+    add(mark, anchor, {tag == "?" ? kind_of_plain(value) : Kind::text, value, mark.line + 1, {}});
+  }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchored_.find(anchor);
+    if (found == anchored_.end())
+      throw YAML::Exception(mark, "this is inside of what it stands for");
+    nodes_ += size_of(found->second);
+    add(mark, YAML::NullAnchor, found->second);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(mark, anchor, Kind::list);
+  }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    open(mark, anchor, Kind::map);
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapEnd() override { close(); }
 
  private:
+  struct Open {
+    Node* node;
+    YAML::anchor_t anchor;
+  };
+
+  [[nodiscard]] bool awaits_key() const {
+    return !open_.empty() && open_.back().node->kind == Kind::map && !has_key_;
+  }
+
+  static int size_of(const Node& node) {
+    int size = 1;
+    for (const auto& [key, value] : node.children) size += size_of(value);
+    return size;
+  }
+
+  Node* add(const YAML::Mark& mark, YAML::anchor_t anchor, Node node) {
+    if (awaits_key()) throw YAML::Exception(mark, "a key must be a word");
+    if (++nodes_ > most_nodes) throw YAML::Exception(mark, "there are too many values");
+    Node* place = root_;
+    if (!open_.empty()) {
+      auto& parent = *open_.back().node;
+      if (has_key_) node.line = key_line_;
+      parent.children.emplace_back(has_key_ ? std::move(key_) : std::string(), Node());
+      place = &parent.children.back().second;
+      has_key_ = false;
+    }
+    *place = std::move(node);
+    if (anchor != YAML::NullAnchor && place->kind != Kind::list && place->kind != Kind::map) {
+      anchored_[anchor] = *place;
+    }
+    return place;
+  }
+
+  void open(const YAML::Mark& mark, YAML::anchor_t anchor, Kind kind) {
+    if (open_.size() >= deepest) throw YAML::Exception(mark, "this is nested too deeply");
+    open_.push_back({add(mark, anchor, {kind, {}, mark.line + 1, {}}), anchor});
+  }
+
+  void close() {
+    const auto [node, anchor] = open_.back();
+    open_.pop_back();
+    if (anchor == YAML::NullAnchor) return;
+    nodes_ += size_of(*node);  // the copy counts, or nested anchors would be free
+    anchored_[anchor] = *node;
+  }
+
+  Node* root_;
+  std::vector<Open> open_;
+  std::map<YAML::anchor_t, Node> anchored_;
+  std::string key_;
+  int key_line_ = 0;
+  bool has_key_ = false;
   int nodes_ = 0;
+};
+
+// Stops at whatever comes after the first document.
+class NoSecondDocument final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    throw YAML::Exception(mark, "a second document begins here; keep one in the file");
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
 };
 
 std::optional<Node> parse_yaml(std::string_view text, const std::string& name, Faults& faults) {
   try {
-    const auto documents = YAML::LoadAll(std::string(text));
-    if (documents.size() > 1) {
-      faults.add(fmt::format("{}:{}", name, documents[1].Mark().line + 1),
-                 "a second YAML document begins here; keep one in the file");
-      return std::nullopt;
-    }
-    if (documents.empty()) return Node{Kind::map, {}, 1, {}};
-    Node root = YamlReader().read(documents.front());
+    std::istringstream stream{std::string(text)};
+    YAML::Parser parser(stream);
+    Node root{Kind::map, {}, 1, {}};
+    YamlBuilder builder(root);
+    NoSecondDocument nothing;
+    if (parser.HandleNextDocument(builder)) parser.HandleNextDocument(nothing);
     if (root.kind == Kind::null) root.kind = Kind::map;
     return root;
   } catch (const YAML::Exception& problem) {
-    faults.add(fmt::format("{}:{}", name, problem.mark.line + 1), "this is not valid YAML: {}",
+    faults.add(fmt::format("{}:{}", name, problem.mark.line + 1), "cannot read this as YAML: {}",
                problem.msg);
   } catch (const std::exception& problem) {
-    faults.add(name, "this is not valid YAML: {}", problem.what());
+    faults.add(name, "cannot read this as YAML: {}", problem.what());
   }
   return std::nullopt;
 }

@@ -16,24 +16,24 @@
 namespace accel {
 namespace {
 
-std::string line_of(const NamedParameter& parameter) {
-  const auto& [name, tensor] = parameter;
-  return fmt::format("{} {} [{}]{}", name, c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "),
-                     tensor.requires_grad() ? "" : " frozen");
+std::string line_of(const std::string& name, const at::Tensor& tensor, const char* remark) {
+  return fmt::format("{} {} [{}]{}\n", name, c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "), remark);
 }
 
-/// Throws on every rank if the ranks' parameters differ in number, name, dtype, shape, order or in what is frozen.
-void compare_modules(const Communicator& communicator, const std::vector<NamedParameter>& parameters) {
+/// Throws on every rank if the ranks' parameters or buffers differ in number, name, dtype, shape, order or in what is frozen.
+void compare_modules(const Communicator& communicator, const std::vector<NamedParameter>& parameters,
+                     const torch::nn::Module& module) {
   std::string mine;
-  for (const auto& parameter : parameters) mine += line_of(parameter) + '\n';
+  for (const auto& [name, tensor] : parameters) mine += line_of(name, tensor, tensor.requires_grad() ? "" : " frozen");
+  for (const auto& buffer : module.named_buffers()) mine += line_of(buffer.key(), buffer.value(), " buffer");
   const auto all = communicator.all_gather_bytes(mine);
   for (int rank = 1; rank < communicator.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     std::istringstream first(all[0]), other(all[rank]);
     std::string here, there;
     while (true) {
-      if (!std::getline(first, here)) here = "no more parameters";
-      if (!std::getline(other, there)) there = "no more parameters";
+      if (!std::getline(first, here)) here = "nothing more";
+      if (!std::getline(other, there)) there = "nothing more";
       if (here != there) break;
     }
     detail::fail(ErrorCategory::collective,
@@ -58,7 +58,7 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, Communicat
       options_(options),
       parameters_(unique_parameters(*module_)) {
   if (communicator_.size() == 1) return;
-  compare_modules(communicator_, parameters_);
+  compare_modules(communicator_, parameters_, *module_);
 
   std::vector<at::Tensor> state;
   for (const auto& [name, tensor] : parameters_) state.push_back(tensor.detach());
@@ -112,10 +112,17 @@ bool DataParallel::reaches(const at::Tensor& loss) const {
 void DataParallel::arm(const at::Tensor& loss) {
   if (!reducer_ || !reducer_->reducer) return;
   auto& reducer = *reducer_->reducer;
-  reducer.prepare_for_forward();
-  reducer.rebuild_buckets();
-  reducer.prepare_for_backward(options_.find_unused_parameters ? std::vector<at::Tensor>{loss}
-                                                               : std::vector<at::Tensor>{});
+  try {
+    reducer.prepare_for_forward();
+    reducer.rebuild_buckets();
+    reducer.prepare_for_backward(options_.find_unused_parameters ? std::vector<at::Tensor>{loss}
+                                                                 : std::vector<at::Tensor>{});
+  } catch (const c10::Error& error) {
+    detail::fail(ErrorCategory::collective,
+                 "accel: rank {}: the gradients of the last backward were never reduced, since it threw or left parameters "
+                 "out; prepare the model again before going on. Cause: {}",
+                 communicator_.rank(), error.what_without_backtrace());
+  }
   ++reductions_;
 }
 

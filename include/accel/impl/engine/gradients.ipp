@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 namespace accel {
@@ -23,6 +24,19 @@ std::vector<at::Tensor> unique_tensors(const std::vector<at::Tensor>& tensors) {
   for (const auto& tensor : tensors)
     if (seen.insert(tensor.unsafeGetTensorImpl()).second) unique.push_back(tensor);
   return unique;
+}
+
+bool same_tensors(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return x.is_same(y); });
+}
+
+void cast_floating_(torch::nn::Module& module, c10::ScalarType type) {
+  const auto cast = [type](at::Tensor tensor) {
+    if (tensor.defined() && tensor.is_floating_point()) tensor.set_data(tensor.detach().to(type));
+  };
+  for (const auto& parameter : module.parameters()) cast(parameter);
+  for (const auto& buffer : module.buffers()) cast(buffer);
 }
 
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {

@@ -5,7 +5,13 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/full.h>
 
+#include <accel/detail/error.hpp>
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 namespace accel {
 
@@ -18,6 +24,21 @@ std::uint64_t detail::agreed_seed(const Communicator& communicator) {
   std::uint64_t agreed = 0;
   std::memcpy(&agreed, &bits, sizeof agreed);
   return agreed;
+}
+
+void detail::require_even_batches(const DataLoaderOptions& options, const LoaderPlacement& placement,
+                                  std::int64_t samples) {
+  std::vector<std::int64_t> counts;
+  for (int rank = 0; rank < placement.num_processes; ++rank) {
+    auto of_rank = placement;
+    of_rank.process_index = rank;
+    counts.push_back(make_plan(options, of_rank, samples).size());
+  }
+  if (std::all_of(counts.begin(), counts.end(), [&](auto count) { return count == counts.front(); })) return;
+  fail(ErrorCategory::config,
+       "accel: the ranks would get different numbers of batches ({}) of {} samples, and those with more would wait for the "
+       "others; use even_batches or drop_last, or allow_uneven_batches where the loop communicates nothing",
+       fmt::join(counts, ", "), samples);
 }
 
 }  // namespace accel

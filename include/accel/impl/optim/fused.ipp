@@ -34,6 +34,12 @@ bool is_uniform(const std::vector<at::Tensor>& parameters) {
   return true;
 }
 
+/// Empties the lists at the end of a step: what they held on to could not be freed by zero_grad.
+struct Emptied {
+  FusedScratch& scratch;
+  ~Emptied() { scratch.clear(); }
+};
+
 template <class Optimizer>
 bool all_uniform(Optimizer& optimizer) {
   for (auto& group : optimizer.param_groups())
@@ -56,7 +62,8 @@ at::Tensor zeros_for(const at::Tensor& parameter) {
 /// Adam and AdamW differ in the kernel only, and amsgrad in one more list.
 template <class State, class Options, class Optimizer, class Kernel>
 void adam_step(Optimizer& optimizer, FusedScratch& scratch, Kernel&& kernel) {
-  at::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
+  const Emptied emptied{scratch};
   if (!all_uniform(optimizer)) {
     optimizer.step();
     return;
@@ -108,7 +115,8 @@ void fused_step(torch::optim::Adam& optimizer, FusedScratch& scratch) {
 }
 
 void fused_step(torch::optim::SGD& optimizer, FusedScratch& scratch) {
-  at::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
+  const Emptied emptied{scratch};
   if (!all_uniform(optimizer)) {
     optimizer.step();
     return;
@@ -144,7 +152,8 @@ void fused_step(torch::optim::SGD& optimizer, FusedScratch& scratch) {
 }
 
 void fused_step(torch::optim::Adagrad& optimizer, FusedScratch& scratch) {
-  at::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
+  const Emptied emptied{scratch};
   if (!all_uniform(optimizer)) {
     optimizer.step();
     return;

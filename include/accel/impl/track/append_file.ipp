@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-#include <accel/detail/error.hpp>
 #include <accel/track/append_file.hpp>
+#include <accel/detail/error.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -33,13 +33,15 @@ std::size_t write_all(int descriptor, std::string_view bytes) {
 
 void fail_on_file(std::string_view what, const std::filesystem::path& path) {
   const int reason = errno;
-  fail(ErrorCategory::data, "cannot {} {}: {}", what, path.string(), std::generic_category().message(reason));
+  fail(ErrorCategory::data, "cannot {} {}: {}", what, path.string(),
+       std::generic_category().message(reason));
 }
 
 void create_folders(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) fail(ErrorCategory::data, "cannot create the folder {}: {}", path.string(), error.message());
+  if (error)
+    fail(ErrorCategory::data, "cannot create the folder {}: {}", path.string(), error.message());
 }
 
 AppendFile::AppendFile(AppendFile&& other) noexcept
@@ -77,7 +79,7 @@ void AppendFile::append(std::string_view bytes) {
   if (written == bytes.size()) return;
   // Half a record would make the rest of the file unreadable: take it back.
   const int reason = errno;
-  struct stat status {};
+  struct stat status{};
   if (written > 0 && ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) {
     [[maybe_unused]] const int taken_back =
         ::ftruncate(descriptor_, status.st_size - static_cast<off_t>(written));
@@ -92,7 +94,8 @@ void AppendFile::close() noexcept {
 
 void write_whole_file(const std::filesystem::path& path, std::string_view content) {
   if (path.has_parent_path()) create_folders(path.parent_path());
-  // In the same folder, since a rename does not cross file systems; with the process in its name, since ranks may share it.
+  // In the same folder, since a rename does not cross file systems; with the process in its name,
+  // since ranks may share it.
   const std::string beside = path.string() + ".tmp" + std::to_string(::getpid());
   const int descriptor = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) fail_on_file("create", beside);

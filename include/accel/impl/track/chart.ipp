@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
+#include <accel/track/chart.hpp>
 #include <accel/detail/error.hpp>
 #include <accel/track/append_file.hpp>
-#include <accel/track/chart.hpp>
+#include <accel/track/polyline.hpp>
 #include <accel/track/record.hpp>
 #include <accel/track/ticks.hpp>
 
@@ -20,16 +21,9 @@ namespace accel {
 namespace {
 
 using detail::Axis;
+using detail::Point;
+using detail::Segments;
 
-struct Point {
-  double x;
-  double y;
-};
-
-// Unbroken runs of points that can be drawn.
-using Segments = std::vector<std::vector<Point>>;
-
-constexpr double font_size = 12;
 // Of the usual sans-serif faces, on average; texts are only placed by it, never cut.
 constexpr double character_width = 6.6;
 constexpr std::size_t colour_count = 6;
@@ -57,7 +51,8 @@ text{fill:#9198a1}
 </style>
 )";
 
-// Text inside XML: repaired UTF-8 without the control characters that XML 1.0 cannot hold even when escaped.
+// Text inside XML: repaired UTF-8 without the control characters that XML 1.0 cannot hold even when
+// escaped.
 std::string escaped(std::string text) {
   std::string out;
   for (const char c : detail::valid_utf8(std::move(text))) {
@@ -79,52 +74,24 @@ std::string pixels(double value) {
 }
 
 double text_width(std::string_view text) {
-  const auto characters =
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+  const auto characters = std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  });
   return static_cast<double>(characters) * character_width;
 }
 
 void check(const std::vector<Series>& series, const ChartOptions& options) {
   if (options.width < 240 || options.height < 160)
-    detail::fail(ErrorCategory::usage, "a chart of {}x{} pixels has no room for its axes; take at least 240x160",
+    detail::fail(ErrorCategory::usage,
+                 "a chart of {}x{} pixels has no room for its axes; take at least 240x160",
                  options.width, options.height);
   if (!(options.smoothing >= 0 && options.smoothing < 1))
-    detail::fail(ErrorCategory::usage, "smoothing is {}, and must be at least 0 and below 1", options.smoothing);
+    detail::fail(ErrorCategory::usage, "smoothing is {}, and must be at least 0 and below 1",
+                 options.smoothing);
   for (const auto& each : series)
     if (!each.x.empty() && each.x.size() != each.y.size())
-      detail::fail(ErrorCategory::usage, "the series \"{}\" has {} values of x and {} of y", each.label, each.x.size(),
-                   each.y.size());
-}
-
-double x_of(const Series& series, std::size_t index) {
-  return series.x.empty() ? static_cast<double>(index) : series.x[index];
-}
-
-Segments segments_of(const Series& series, bool log_y) {
-  Segments segments(1);
-  for (std::size_t i = 0; i < series.y.size(); ++i) {
-    const Point point{x_of(series, i), series.y[i]};
-    const bool drawable = std::isfinite(point.x) && std::isfinite(point.y) && (!log_y || point.y > 0);
-    if (drawable)
-      segments.back().push_back(point);
-    else if (!segments.back().empty())
-      segments.emplace_back();
-  }
-  if (segments.back().empty()) segments.pop_back();
-  return segments;
-}
-
-// A running mean that forgets; divided by the weights it has seen, so that it does not start at zero.
-Segments smoothed(const Segments& segments, double keep) {
-  Segments result = segments;
-  double sum = 0, weight = 0;
-  for (auto& segment : result)
-    for (auto& point : segment) {
-      sum = keep * sum + (1 - keep) * point.y;
-      weight = keep * weight + (1 - keep);
-      point.y = sum / weight;
-    }
-  return result;
+      detail::fail(ErrorCategory::usage, "the series \"{}\" has {} values of x and {} of y",
+                   each.label, each.x.size(), each.y.size());
 }
 
 struct Frame {
@@ -134,7 +101,9 @@ struct Frame {
 
   [[nodiscard]] Point pixel(Point point) const {
     // Halves, since the whole range may be more than a double holds.
-    const auto along = [](double v, double low, double high) { return (v / 2 - low / 2) / (high / 2 - low / 2); };
+    const auto along = [](double v, double low, double high) {
+      return (v / 2 - low / 2) / (high / 2 - low / 2);
+    };
     const double up = log_y ? along(std::log10(point.y), std::log10(y.low), std::log10(y.high))
                             : along(point.y, y.low, y.high);
     return {left + std::clamp(along(point.x, x.low, x.high), 0.0, 1.0) * (right - left),
@@ -142,31 +111,13 @@ struct Frame {
   }
 };
 
-// M4: of each run of points in one column of pixels, only the first, the lowest, the highest and the last can be seen.
-std::vector<Point> thinned(const std::vector<Point>& points) {
-  std::vector<Point> kept;
-  for (auto first = points.begin(); first != points.end();) {
-    const auto end = std::find_if(first, points.end(), [&](const Point& point) {
-      return std::floor(point.x) != std::floor(first->x);
-    });
-    const auto [low, high] =
-        std::minmax_element(first, end, [](const Point& a, const Point& b) { return a.y < b.y; });
-    std::vector<std::vector<Point>::const_iterator> seen = {first, low, high, std::prev(end)};
-    std::sort(seen.begin(), seen.end());
-    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
-    for (const auto each : seen) kept.push_back(*each);
-    first = end;
-  }
-  return kept;
-}
-
 std::string path_data(const Segments& segments, const Frame& frame) {
   std::string data;
   for (const auto& segment : segments) {
     std::vector<Point> points;
     points.reserve(segment.size());
     for (const auto& point : segment) points.push_back(frame.pixel(point));
-    points = thinned(points);
+    points = detail::thinned(points);
     for (std::size_t i = 0; i < points.size(); ++i)
       data += fmt::format("{}{} {}", i == 0 ? "M" : "L", pixels(points[i].x), pixels(points[i].y));
     // A line of no length, which the round ends make a dot.
@@ -176,11 +127,13 @@ std::string path_data(const Segments& segments, const Frame& frame) {
 }
 
 std::string class_of(std::size_t series) {
-  return fmt::format("s{}{}", series % colour_count, series / colour_count % 2 == 1 ? " dashed" : "");
+  return fmt::format("s{}{}", series % colour_count,
+                     series / colour_count % 2 == 1 ? " dashed" : "");
 }
 
 // One row or more of line samples with names, from `top` down. Gives the lowest pixel row it takes.
-double draw_legend(std::string& svg, const std::vector<Series>& series, double left, double right, double top) {
+double draw_legend(std::string& svg, const std::vector<Series>& series, double left, double right,
+                   double top) {
   double x = left;
   double y = top;
   for (std::size_t i = 0; i < series.size(); ++i) {
@@ -189,33 +142,41 @@ double draw_legend(std::string& svg, const std::vector<Series>& series, double l
       x = left;
       y += 18;
     }
-    svg += fmt::format("<path class=\"line {}\" d=\"M{} {}h22\"/><text class=\"legend\" x=\"{}\" y=\"{}\">{}</text>\n",
-                       class_of(i), pixels(x), pixels(y), pixels(x + 29), pixels(y + 4), escaped(series[i].label));
+    svg += fmt::format("<path class=\"line {}\" d=\"M{} {}h22\"/><text class=\"legend\" x=\"{}\" "
+                       "y=\"{}\">{}</text>\n",
+                       class_of(i), pixels(x), pixels(y), pixels(x + 29), pixels(y + 4),
+                       escaped(series[i].label));
     x += width;
   }
   return y + 8;
 }
 
-void draw_axes(std::string& svg, const Frame& frame, const ChartOptions& options, const std::string& y_label) {
+void draw_axes(std::string& svg, const Frame& frame, const ChartOptions& options,
+               const std::string& y_label) {
   svg += "<g>\n";
   for (const auto& tick : frame.y.ticks) {
     const double y = frame.pixel({frame.x.low, tick.value}).y;
-    svg += fmt::format("<path class=\"grid\" d=\"M{} {}H{}\"/><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n",
-                       pixels(frame.left), pixels(y), pixels(frame.right), pixels(frame.left - 8), pixels(y + 4),
-                       tick.label);
+    svg += fmt::format("<path class=\"grid\" d=\"M{} {}H{}\"/><text x=\"{}\" y=\"{}\" "
+                       "text-anchor=\"end\">{}</text>\n",
+                       pixels(frame.left), pixels(y), pixels(frame.right), pixels(frame.left - 8),
+                       pixels(y + 4), tick.label);
   }
   for (const auto& tick : frame.x.ticks) {
     const double x = frame.pixel({tick.value, frame.y.low}).x;
-    svg += fmt::format("<path class=\"axis\" d=\"M{} {}v5\"/><text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-                       pixels(x), pixels(frame.bottom), pixels(x), pixels(frame.bottom + 19), tick.label);
+    svg += fmt::format("<path class=\"axis\" d=\"M{} {}v5\"/><text x=\"{}\" y=\"{}\" "
+                       "text-anchor=\"middle\">{}</text>\n",
+                       pixels(x), pixels(frame.bottom), pixels(x), pixels(frame.bottom + 19),
+                       tick.label);
   }
-  svg += fmt::format("<path class=\"axis\" d=\"M{} {}H{}\"/>\n", pixels(frame.left), pixels(frame.bottom),
-                     pixels(frame.right));
+  svg += fmt::format("<path class=\"axis\" d=\"M{} {}H{}\"/>\n", pixels(frame.left),
+                     pixels(frame.bottom), pixels(frame.right));
   svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-                     pixels((frame.left + frame.right) / 2), options.height - 10, escaped(options.x_label));
+                     pixels((frame.left + frame.right) / 2), options.height - 10,
+                     escaped(options.x_label));
   if (!y_label.empty())
-    svg += fmt::format("<text transform=\"translate(18 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
-                       pixels((frame.top + frame.bottom) / 2), escaped(y_label));
+    svg += fmt::format(
+        "<text transform=\"translate(18 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
+        pixels((frame.top + frame.bottom) / 2), escaped(y_label));
   svg += "</g>\n";
 }
 
@@ -245,29 +206,38 @@ std::string line_chart(const std::vector<Series>& series, const ChartOptions& op
   std::vector<Segments> drawn;
   Extent extent;
   for (const auto& each : series) {
-    drawn.push_back(segments_of(each, options.log_y));
+    drawn.push_back(detail::segments_of(each, options.log_y));
     extent.include(drawn.back());
   }
   const bool empty = extent.empty();
-  if (empty) extent = {.x_low = 0, .x_high = 1, .y_low = options.log_y ? 0.1 : 0, .y_high = 1, .whole_x = true};
+  if (empty)
+    extent = {
+        .x_low = 0, .x_high = 1, .y_low = options.log_y ? 0.1 : 0, .y_high = 1, .whole_x = true};
 
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" role=\"img\">\n",
-      options.width, options.height);
+  std::string svg = fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" "
+                                "height=\"{1}\" viewBox=\"0 0 {0} {1}\" role=\"img\">\n",
+                                options.width, options.height);
   if (!options.title.empty()) svg += fmt::format("<title>{}</title>\n", escaped(options.title));
   svg += style;
   svg += "<rect class=\"page\" width=\"100%\" height=\"100%\" rx=\"6\"/>\n";
 
-  Frame frame{.left = 0, .right = options.width - 24.0, .top = 18, .bottom = options.height - 50.0, .x = {}, .y = {},
+  Frame frame{.left = 0,
+              .right = options.width - 24.0,
+              .top = 18,
+              .bottom = options.height - 50.0,
+              .x = {},
+              .y = {},
               .log_y = options.log_y};
   if (!options.title.empty()) {
-    svg += fmt::format("<text class=\"title\" x=\"18\" y=\"28\">{}</text>\n", escaped(options.title));
-    frame.top = 42;
+    svg +=
+        fmt::format("<text class=\"title\" x=\"18\" y=\"28\">{}</text>\n", escaped(options.title));
+    frame.top = 48;
   }
   // A single line needs no legend: its name stands at the axis.
   const bool legend = series.size() > 1;
-  const std::string y_label = options.y_label.empty() && series.size() == 1 ? series[0].label : options.y_label;
-  if (legend) frame.top = draw_legend(svg, series, 18, frame.right, frame.top + 8) + 8;
+  const std::string y_label =
+      options.y_label.empty() && series.size() == 1 ? series[0].label : options.y_label;
+  if (legend) frame.top = draw_legend(svg, series, 18, frame.right, frame.top + 2) + 12;
   // Of a legend that would fill the picture, the lines come first.
   frame.top = std::min(frame.top, frame.bottom - 60);
 
@@ -277,7 +247,7 @@ std::string line_chart(const std::vector<Series>& series, const ChartOptions& op
   double widest = 0;
   for (const auto& tick : frame.y.ticks) widest = std::max(widest, text_width(tick.label));
   frame.left = 14 + widest + 8 + (y_label.empty() ? 0 : 20);
-  const int x_ticks = std::max(2, static_cast<int>((frame.right - frame.left) / 85));
+  const int x_ticks = std::max(2, static_cast<int>((frame.right - frame.left) / 95));
   frame.x = detail::linear_axis(extent.x_low, extent.x_high, x_ticks, false, extent.whole_x);
 
   draw_axes(svg, frame, options, y_label);
@@ -286,15 +256,16 @@ std::string line_chart(const std::vector<Series>& series, const ChartOptions& op
     const std::string name = escaped(series[i].label);
     const bool smooth = options.smoothing > 0;
     const auto line = [&](const Segments& segments, std::string_view more) {
-      svg += fmt::format("<path class=\"line {}{}\" d=\"{}\"><title>{}</title></path>\n", class_of(i), more,
-                         path_data(segments, frame), name);
+      svg += fmt::format("<path class=\"line {}{}\" d=\"{}\"><title>{}</title></path>\n",
+                         class_of(i), more, path_data(segments, frame), name);
     };
     line(drawn[i], smooth ? " pale" : "");
-    if (smooth) line(smoothed(drawn[i], options.smoothing), "");
+    if (smooth) line(detail::smoothed(drawn[i], options.smoothing), "");
   }
   if (empty)
-    svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">no values to draw</text>\n",
-                       pixels((frame.left + frame.right) / 2), pixels((frame.top + frame.bottom) / 2));
+    svg +=
+        fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">no values to draw</text>\n",
+                    pixels((frame.left + frame.right) / 2), pixels((frame.top + frame.bottom) / 2));
   return svg + "</svg>\n";
 }
 

@@ -39,7 +39,9 @@ std::string with_newline(std::string_view text) {
 }  // namespace
 
 Console::Console(int descriptor)
-    : descriptor_(descriptor), terminal_(understands_movements(descriptor)), unicode_(locale_is_utf8()) {}
+    : descriptor_(descriptor),
+      terminal_(understands_movements(descriptor)),
+      unicode_(locale_is_utf8()) {}
 
 std::shared_ptr<Console> Console::standard_error() {
   static const auto console = std::make_shared<Console>(STDERR_FILENO);
@@ -47,8 +49,9 @@ std::shared_ptr<Console> Console::standard_error() {
 }
 
 int Console::columns() const {
-  struct winsize size {};
-  if (terminal_ && ::ioctl(descriptor_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  struct winsize size{};
+  if (terminal_ && ::ioctl(descriptor_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    return size.ws_col;
   return 80;
 }
 
@@ -93,7 +96,7 @@ void Console::put(std::string_view bytes) noexcept {
     if (written > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(written));
     } else if (written < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      struct pollfd ready {descriptor_, POLLOUT, 0};
+      struct pollfd ready{descriptor_, POLLOUT, 0};
       if (::poll(&ready, 1, 1000) <= 0) return;
     } else if (written == 0 || errno != EINTR) {
       return;

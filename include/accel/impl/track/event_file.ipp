@@ -29,7 +29,8 @@ void append_little_endian(std::string& out, Unsigned value) {
 std::uint32_t crc32c(std::string_view bytes) noexcept {
   std::uint32_t remainder = 0xFFFFFFFFu;
   for (const char c : bytes)
-    remainder = crc32c_table[(remainder ^ static_cast<unsigned char>(c)) & 0xFFu] ^ (remainder >> 8);
+    remainder =
+        crc32c_table[(remainder ^ static_cast<unsigned char>(c)) & 0xFFu] ^ (remainder >> 8);
   return ~remainder;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
+#include <accel/track/history.hpp>
 #include <accel/detail/error.hpp>
 #include <accel/track/append_file.hpp>
-#include <accel/track/history.hpp>
 #include <accel/track/record.hpp>
 
 #include <fstream>
@@ -34,8 +34,8 @@ Series read_series(const std::filesystem::path& metrics, std::string_view name) 
     const Json record = Json::parse(line, nullptr, false);
     if (!record.is_object() || !record.contains("step") || !record["step"].is_number()) {
       if (!ended) break;
-      detail::fail(ErrorCategory::data, "{} line {} is not a record of a run: {}", metrics.string(), number,
-                   line.substr(0, 80));
+      detail::fail(ErrorCategory::data, "{} line {} is not a record of a run: {}", metrics.string(),
+                   number, line.substr(0, 80));
     }
     const auto found = record.find(std::string(name));
     const auto value = found == record.end() ? std::nullopt : number_of(*found);

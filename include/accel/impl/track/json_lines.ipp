@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-#include <accel/detail/error.hpp>
 #include <accel/track/json_lines.hpp>
+#include <accel/detail/error.hpp>
 
 #include <chrono>
 #include <cmath>
@@ -30,7 +30,8 @@ std::optional<std::string> content_of(const fs::path& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-// The start of the last line if that has no newline, and whether it is whole nevertheless (an editor may have dropped it).
+// The start of the last line if that has no newline, and whether it is whole nevertheless (an
+// editor may have dropped it).
 struct Tail {
   std::uintmax_t start;
   bool whole;
@@ -78,7 +79,8 @@ JsonLines::JsonLines(const fs::path& folder) : folder_(folder), path_(folder / "
     std::error_code error;
     fs::resize_file(path_, tail->start, error);
     if (error)
-      detail::fail(ErrorCategory::data, "cannot cut the broken last line off {}: {}", path_.string(), error.message());
+      detail::fail(ErrorCategory::data, "cannot cut the broken last line off {}: {}",
+                   path_.string(), error.message());
   }
   file_ = detail::AppendFile::open(path_);
   if (tail && tail->whole) file_.append("\n");
@@ -98,7 +100,8 @@ void JsonLines::store_init_configuration(const Json& config) {
 
 void JsonLines::log(const Record& record, std::int64_t step) {
   if (!file_.is_open())
-    detail::fail(ErrorCategory::usage, "log after finish: {} of this run is closed", path_.string());
+    detail::fail(ErrorCategory::usage, "log after finish: {} of this run is closed",
+                 path_.string());
   Json line = {{"step", step}, {"time", seconds_since_1970()}};
   for (const auto& [key, value] : record.values().items()) {
     std::string unused = key;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-#include <accel/detail/error.hpp>
 #include <accel/track/logging.hpp>
+#include <accel/detail/error.hpp>
 
 #include <spdlog/details/null_mutex.h>
 #include <spdlog/logger.h>
@@ -74,10 +74,12 @@ LogLevel log_level_from_environment(const EnvironmentLookup& environment) {
     std::string name = *value;
     std::transform(name.begin(), name.end(), name.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    const auto found = std::find_if(levels.begin(), levels.end(), [&](auto& each) { return each.name == name; });
+    const auto found =
+        std::find_if(levels.begin(), levels.end(), [&](auto& each) { return each.name == name; });
     if (found == levels.end())
       detail::fail(ErrorCategory::config,
-                   "{}={} is no level; use trace, debug, info, warning, error, critical or off", variable, *value);
+                   "{}={} is no level; use trace, debug, info, warning, error, critical or off",
+                   variable, *value);
     return found->level;
   }
   return LogLevel::info;
@@ -92,11 +94,12 @@ Logger::Logger(const Ranks& ranks, LoggerOptions options) {
   pattern += "[%l] ";
   if (several) pattern += fmt::format("[RANK {}] ", ranks.rank);
   sink->set_pattern(pattern + "%v");
-  state_ = std::shared_ptr<State>(new State{.ranks = ranks,
-                                            .barrier = std::move(options.barrier),
-                                            .logger = spdlog::logger(std::move(options.name), std::move(sink)),
-                                            .mutex = {},
-                                            .said = {}});
+  state_ = std::shared_ptr<State>(
+      new State{.ranks = ranks,
+                .barrier = std::move(options.barrier),
+                .logger = spdlog::logger(std::move(options.name), std::move(sink)),
+                .mutex = {},
+                .said = {}});
   set_level(options.level ? *options.level : log_level_from_environment());
 }
 
@@ -114,7 +117,8 @@ void Logger::write(LogLevel level, LogOptions options, std::string_view text) {
   }
   if (!state_->barrier)
     detail::fail(ErrorCategory::usage,
-                 "rank {}: a message in_order waits for the other ranks; give the logger a barrier", state_->ranks.rank);
+                 "rank {}: a message in_order waits for the other ranks; give the logger a barrier",
+                 state_->ranks.rank);
   for (int turn = 0; turn < state_->ranks.size; ++turn) {
     if (turn == state_->ranks.rank) state_->logger.log(spdlog_level(level), message);
     state_->barrier();
@@ -134,7 +138,9 @@ void Logger::set_level(LogLevel level) { state_->logger.set_level(spdlog_level(l
 
 LogLevel Logger::level() const {
   const auto now = state_->logger.level();
-  return std::find_if(levels.begin(), levels.end(), [&](auto& each) { return each.spdlog_level == now; })->level;
+  return std::find_if(levels.begin(), levels.end(),
+                      [&](auto& each) { return each.spdlog_level == now; })
+      ->level;
 }
 
 }  // namespace accel

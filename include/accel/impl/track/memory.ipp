@@ -24,8 +24,9 @@ ProcessMemory process_memory() {
   }
   if (memory.peak == 0) {
     // Sandboxed kernels leave VmHWM out.
-    struct rusage usage {};
-    if (::getrusage(RUSAGE_SELF, &usage) == 0) memory.peak = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+    struct rusage usage{};
+    if (::getrusage(RUSAGE_SELF, &usage) == 0)
+      memory.peak = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
   }
   memory.peak = std::max(memory.peak, memory.resident);
   return memory;

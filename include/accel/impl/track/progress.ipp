@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-#include <accel/track/memory.hpp>
 #include <accel/track/progress.hpp>
+#include <accel/track/memory.hpp>
 
 #include <fmt/format.h>
 
@@ -23,7 +23,8 @@ constexpr double decay = 0.7;
 constexpr int widest_bar = 40;
 constexpr int narrowest_bar = 8;
 
-// Columns that a terminal gives to the text. fmt knows wide characters, and tells through the padding it leaves out.
+// Columns that a terminal gives to the text. fmt knows wide characters, and tells through the
+// padding it leaves out.
 int columns_of(std::string_view text) {
   return static_cast<int>(2 * text.size() - fmt::formatted_size("{:<{}}", text, text.size()));
 }
@@ -57,15 +58,18 @@ std::string clock_text(double seconds) {
   return fmt::format("{:02}:{:02}", minutes, whole % 60);
 }
 
-// Three digits: "16.3", "1.25k"; a slow loop is told in seconds a step.
+std::string three_digits(double value) {
+  return fmt::format("{:.{}f}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
+}
+
+// "16.3 step/s", "1.25k step/s"; a slow loop is told in seconds a step.
 std::string rate_text(double rate, const std::string& unit) {
   if (!std::isfinite(rate) || rate <= 0) return "? " + unit + "/s";
-  if (rate < 1) return fmt::format("{} s/{}", 1 / rate < 100 ? fmt::format("{:.3g}", 1 / rate) : fmt::format("{:.0f}", 1 / rate), unit);
+  if (rate < 1) return three_digits(1 / rate) + " s/" + unit;
   constexpr std::array suffixes = {"", "k", "M", "G"};
   std::size_t suffix = 0;
   for (; rate >= 999.5 && suffix + 1 < suffixes.size(); ++suffix) rate /= 1000;
-  if (rate >= 99.95) return fmt::format("{:.0f}{} {}/s", rate, suffixes[suffix], unit);
-  return fmt::format("{:.{}f}{} {}/s", rate, rate < 9.995 ? 2 : 1, suffixes[suffix], unit);
+  return fmt::format("{}{} {}/s", three_digits(rate), suffixes[suffix], unit);
 }
 
 std::string bar(double fraction, int width, bool unicode) {
@@ -106,11 +110,14 @@ double seconds_left(std::int64_t count, std::int64_t total, double rate) {
 }  // namespace
 
 Progress::Progress(ProgressOptions options)
-    : options_(std::move(options)), active_(options_.enabled), count_(options_.initial), drawn_count_(count_) {
+    : options_(std::move(options)),
+      active_(options_.enabled),
+      count_(options_.initial),
+      measured_count_(count_) {
   if (!options_.console) options_.console = Console::standard_error();
   options_.description = single_line(std::move(options_.description));
   options_.unit = single_line(std::move(options_.unit));
-  start_ = drawn_ = options_.clock();
+  start_ = drawn_ = measured_ = options_.clock();
   if (active_ && options_.console->is_terminal()) options_.console->show(this, bar_line(start_, 0));
 }
 
@@ -120,22 +127,30 @@ void Progress::update(std::int64_t count) {
   const std::lock_guard lock(mutex_);
   if (!active_) return;
   count_ += count;
-  draw_if_due(options_.clock());
+  const Time now = options_.clock();
+  // What comes after the last step (an evaluation, say) should not look at a bar that is nearly
+  // full.
+  const bool just_complete =
+      options_.console->is_terminal() && count != 0 && count_ == options_.total;
+  if (!just_complete && !is_due(now)) return;
+  measure(now);
+  draw(now);
 }
 
 void Progress::set_postfix(const Record& values) {
   const std::lock_guard lock(mutex_);
   if (!active_) return;
   postfix_.clear();
-  for (const auto& [key, value] : values.values().items()) postfix_ += fmt::format(", {}={}", key, value_text(value));
+  for (const auto& [key, value] : values.values().items())
+    postfix_ += fmt::format(", {}={}", key, value_text(value));
   postfix_ = single_line(std::move(postfix_));
-  draw_if_due(options_.clock());
 }
 
 void Progress::set_description(std::string description) {
   const std::lock_guard lock(mutex_);
   options_.description = single_line(std::move(description));
-  if (active_) draw_if_due(options_.clock());
+  const Time now = options_.clock();
+  if (active_ && is_due(now)) draw(now);
 }
 
 void Progress::close() {
@@ -156,24 +171,25 @@ std::int64_t Progress::count() const {
   return count_;
 }
 
-void Progress::draw_if_due(Time now) {
-  const bool terminal = options_.console->is_terminal();
-  // What comes after the last step (an evaluation, say) should not look at a bar that is nearly full.
-  const bool just_complete = terminal && count_ != drawn_count_ && count_ == options_.total;
-  if (!just_complete && now - drawn_ < (terminal ? options_.redraw_every : options_.line_every)) return;
-  measure(now);
+bool Progress::is_due(Time now) const {
+  return now - drawn_ >=
+         (options_.console->is_terminal() ? options_.redraw_every : options_.line_every);
+}
+
+void Progress::draw(Time now) {
   const double rate = recent_seconds_ > 0 ? recent_count_ / recent_seconds_ : 0;
-  if (terminal)
+  if (options_.console->is_terminal())
     options_.console->show(this, bar_line(now, rate));
   else
     options_.console->line(plain_line(now, rate));
+  drawn_ = now;
 }
 
 void Progress::measure(Time now) {
-  recent_count_ = decay * recent_count_ + static_cast<double>(count_ - drawn_count_);
-  recent_seconds_ = decay * recent_seconds_ + Seconds(now - drawn_).count();
-  drawn_ = now;
-  drawn_count_ = count_;
+  recent_count_ = decay * recent_count_ + static_cast<double>(count_ - measured_count_);
+  recent_seconds_ = decay * recent_seconds_ + Seconds(now - measured_).count();
+  measured_ = now;
+  measured_count_ = count_;
 }
 
 double Progress::mean_rate(Time now) const {
@@ -191,15 +207,18 @@ std::string Progress::bar_line(Time now, double rate) const {
   const std::string_view mark = options_.console->is_unicode() ? "…" : "...";
 
   if (!options_.total)
-    return fitted(fmt::format("{}{} {} [{}, {}", head, count_, options_.unit, gone, tail), columns, mark);
+    return fitted(fmt::format("{}{} {} [{}, {}", head, count_, options_.unit, gone, tail), columns,
+                  mark);
 
   const std::int64_t total = *options_.total;
   const std::string before = fmt::format("{}{:3}%", head, percent_of(count_, total));
-  const std::string after =
-      fmt::format(" {}/{} [{}<{}, {}", count_, total, gone, clock_text(seconds_left(count_, total, rate)), tail);
+  const std::string after = fmt::format(" {}/{} [{}<{}, {}", count_, total, gone,
+                                        clock_text(seconds_left(count_, total, rate)), tail);
   const int room = columns - columns_of(before) - columns_of(after) - 2;
   if (room < narrowest_bar) return fitted(before + after, columns, mark);
-  return before + "|" + bar(fraction_of(count_, total), std::min(room, widest_bar), options_.console->is_unicode()) +
+  // In steps of four, so that a bar does not tremble with the digits behind it.
+  const int width = std::min(room, widest_bar) / 4 * 4;
+  return before + "|" + bar(fraction_of(count_, total), width, options_.console->is_unicode()) +
          "|" + after;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-#include <accel/detail/error.hpp>
 #include <accel/track/record.hpp>
+#include <accel/detail/error.hpp>
 
 #include <algorithm>
 
@@ -48,7 +48,8 @@ void Record::flatten(const std::string& prefix, const Json& object, int depth) {
     } else if (value.is_number() || value.is_boolean()) {
       values_[key] = value;
     } else {
-      skipped_.push_back({key, value.is_null() ? "it is null" : "it is a list or a tensor of several elements"});
+      skipped_.push_back(
+          {key, value.is_null() ? "it is null" : "it is a list or a tensor of several elements"});
     }
   }
 }

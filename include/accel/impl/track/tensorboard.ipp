@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
+#include <accel/track/tensorboard.hpp>
 #include <accel/detail/error.hpp>
 #include <accel/track/event_file.hpp>
 #include <accel/track/json_lines.hpp>
-#include <accel/track/tensorboard.hpp>
 
 #include <protozero/pbf_builder.hpp>
 #include <unistd.h>
@@ -16,8 +16,14 @@
 namespace accel {
 namespace {
 
-// The fields that we write of TensorFlow's event.proto, summary.proto, tensor.proto and tensor_shape.proto.
-enum class Event : protozero::pbf_tag_type { wall_time = 1, step = 2, file_version = 3, summary = 5 };
+// The fields that we write of TensorFlow's event.proto, summary.proto, tensor.proto and
+// tensor_shape.proto.
+enum class Event : protozero::pbf_tag_type {
+  wall_time = 1,
+  step = 2,
+  file_version = 3,
+  summary = 5
+};
 enum class Summary : protozero::pbf_tag_type { value = 1 };
 enum class Value : protozero::pbf_tag_type { tag = 1, simple_value = 2, tensor = 8, metadata = 9 };
 enum class Metadata : protozero::pbf_tag_type { plugin_data = 1, data_class = 4 };
@@ -46,7 +52,8 @@ protozero::pbf_builder<Event> event_at(std::string& bytes, std::int64_t step) {
 }
 
 // A vector of one string, marked for the text plugin.
-void add_text(protozero::pbf_builder<Summary>& summary, const std::string& tag, const std::string& text) {
+void add_text(protozero::pbf_builder<Summary>& summary, const std::string& tag,
+              const std::string& text) {
   protozero::pbf_builder<Value> value(summary, Summary::value);
   value.add_string(Value::tag, tag);
   {
@@ -67,10 +74,12 @@ void add_text(protozero::pbf_builder<Summary>& summary, const std::string& tag, 
   metadata.add_enum(Metadata::data_class, data_class_tensor);
 }
 
-void add_scalar(protozero::pbf_builder<Summary>& summary, const std::string& tag, const Json& number) {
+void add_scalar(protozero::pbf_builder<Summary>& summary, const std::string& tag,
+                const Json& number) {
   protozero::pbf_builder<Value> value(summary, Summary::value);
   value.add_string(Value::tag, tag);
-  value.add_float(Value::simple_value, number.is_boolean() ? number.get<bool>() ? 1.0f : 0.0f : number.get<float>());
+  value.add_float(Value::simple_value,
+                  number.is_boolean() ? number.get<bool>() ? 1.0f : 0.0f : number.get<float>());
 }
 
 }  // namespace
@@ -93,7 +102,8 @@ TensorBoard::TensorBoard(const std::filesystem::path& folder) {
 void TensorBoard::store_init_configuration(const Json& config) {
   if (config.empty()) return;
   // The text page reads Markdown; four spaces make it show the JSON as it is.
-  std::istringstream lines(detail::finite_json(config).dump(2, ' ', false, Json::error_handler_t::replace));
+  std::istringstream lines(
+      detail::finite_json(config).dump(2, ' ', false, Json::error_handler_t::replace));
   std::string text;
   for (std::string line; std::getline(lines, line);) text += "    " + line + "\n";
 
@@ -108,7 +118,8 @@ void TensorBoard::store_init_configuration(const Json& config) {
 
 void TensorBoard::log(const Record& record, std::int64_t step) {
   if (!file_.is_open())
-    detail::fail(ErrorCategory::usage, "log after finish: {} of this run is closed", path().string());
+    detail::fail(ErrorCategory::usage, "log after finish: {} of this run is closed",
+                 path().string());
   if (record.values().empty()) return;
   std::string bytes;
   auto event = event_at(bytes, step);

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
+#include <accel/track/trackers.hpp>
 #include <accel/detail/error.hpp>
 #include <accel/track/json_lines.hpp>
 #include <accel/track/logging.hpp>
 #include <accel/track/tensorboard.hpp>
-#include <accel/track/trackers.hpp>
 
 #include <algorithm>
 #include <array>
@@ -19,12 +19,15 @@ struct Builtin {
 };
 
 constexpr std::array builtins = {
-    Builtin{JsonLines::name(), [](const std::filesystem::path& folder) { return AnyTracker(JsonLines(folder)); }},
-    Builtin{TensorBoard::name(), [](const std::filesystem::path& folder) { return AnyTracker(TensorBoard(folder)); }},
+    Builtin{JsonLines::name(),
+            [](const std::filesystem::path& folder) { return AnyTracker(JsonLines(folder)); }},
+    Builtin{TensorBoard::name(),
+            [](const std::filesystem::path& folder) { return AnyTracker(TensorBoard(folder)); }},
 };
 
 const Builtin* find_builtin(std::string_view name) {
-  const auto found = std::find_if(builtins.begin(), builtins.end(), [&](auto& each) { return each.name == name; });
+  const auto found =
+      std::find_if(builtins.begin(), builtins.end(), [&](auto& each) { return each.name == name; });
   return found == builtins.end() ? nullptr : &*found;
 }
 
@@ -35,11 +38,13 @@ std::string name_of(const TrackerChoice& choice) {
 // "all" replaced by what it stands for; what was named beside it comes once.
 std::vector<TrackerChoice> expanded(std::vector<TrackerChoice> choices) {
   std::vector<TrackerChoice> result;
-  const bool all = std::any_of(choices.begin(), choices.end(), [](auto& each) { return name_of(each) == "all"; });
+  const bool all = std::any_of(choices.begin(), choices.end(),
+                               [](auto& each) { return name_of(each) == "all"; });
   if (all)
     for (const auto& each : builtins) result.emplace_back(std::string(each.name));
   for (auto& each : choices)
-    if (!(all && (name_of(each) == "all" || find_builtin(name_of(each))))) result.push_back(std::move(each));
+    if (!(all && (name_of(each) == "all" || find_builtin(name_of(each)))))
+      result.push_back(std::move(each));
   return result;
 }
 
@@ -56,20 +61,24 @@ Trackers::Trackers(bool is_main, std::vector<TrackerChoice> log_with, std::files
     : is_main_(is_main),
       choices_(expanded(std::move(log_with))),
       folder_(std::move(folder)),
-      warn_(warn ? std::move(warn) : [](const std::string& sentence) { Logger().warning("{}", sentence); }) {
+      warn_(warn ? std::move(warn)
+                 : [](const std::string& sentence) { Logger().warning("{}", sentence); }) {
   std::set<std::string> names;
   for (const auto& choice : choices_) {
     const std::string name = name_of(choice);
     if (!names.insert(name).second)
-      detail::fail(ErrorCategory::config, "log_with has two trackers named \"{}\"; give each a name of its own", name);
+      detail::fail(ErrorCategory::config,
+                   "log_with has two trackers named \"{}\"; give each a name of its own", name);
     if (choice.tracker()) continue;
     if (!find_builtin(name))
       detail::fail(ErrorCategory::config,
-                   "log_with names the tracker \"{}\", and this library has json_lines and tensorboard (or all); pass an "
+                   "log_with names the tracker \"{}\", and this library has json_lines and "
+                   "tensorboard (or all); pass an "
                    "object that satisfies accel::Tracker for another",
                    name);
     if (folder_.empty())
-      detail::fail(ErrorCategory::config, "the tracker \"{}\" writes files; set project_dir or logging_dir", name);
+      detail::fail(ErrorCategory::config,
+                   "the tracker \"{}\" writes files; set project_dir or logging_dir", name);
   }
 }
 
@@ -84,12 +93,14 @@ Trackers::~Trackers() {
 void Trackers::init_trackers(std::string_view project_name, const Json& config) {
   if (open_)
     detail::fail(ErrorCategory::usage,
-                 "init_trackers(\"{}\"): the trackers are open already; call end_training() first", project_name);
+                 "init_trackers(\"{}\"): the trackers are open already; call end_training() first",
+                 project_name);
   if (is_main_) {
     std::vector<AnyTracker> opened;
     for (const auto& choice : choices_)
-      opened.push_back(choice.tracker() ? choice.tracker()
-                                        : find_builtin(choice.name())->open(folder_ / project_name));
+      opened.push_back(choice.tracker()
+                           ? choice.tracker()
+                           : find_builtin(choice.name())->open(folder_ / project_name));
     if (!config.is_null())
       for (auto& tracker : opened) tracker.store_init_configuration(config);
     trackers_ = std::move(opened);
@@ -102,17 +113,21 @@ void Trackers::init_trackers(std::string_view project_name, const Json& config) 
 void Trackers::log(const Record& record, std::optional<std::int64_t> step) {
   if (choices_.empty()) return;
   if (!open_)
-    detail::fail(ErrorCategory::usage, "log: the trackers ({}) are not open; call init_trackers first",
+    detail::fail(ErrorCategory::usage,
+                 "log: the trackers ({}) are not open; call init_trackers first",
                  names_of(choices_));
   if (!is_main_) return;
 
   const std::int64_t at = step ? *step : last_step_ ? *last_step_ + 1 : 0;
   if (last_step_ && at < *last_step_)
-    warn_once("a lower step", fmt::format("log: step {} comes after step {}; it is kept as it comes", at, *last_step_));
+    warn_once(
+        "a lower step",
+        fmt::format("log: step {} comes after step {}; it is kept as it comes", at, *last_step_));
   for (const auto& skipped : record.skipped())
-    warn_once("value " + skipped.key,
-              fmt::format("log: \"{}\" is left out, since {}; log a number, a truth value or a text", skipped.key,
-                          skipped.reason));
+    warn_once(
+        "value " + skipped.key,
+        fmt::format("log: \"{}\" is left out, since {}; log a number, a truth value or a text",
+                    skipped.key, skipped.reason));
 
   std::exception_ptr first;
   for (auto& tracker : trackers_) {
@@ -127,8 +142,8 @@ void Trackers::log(const Record& record, std::optional<std::int64_t> step) {
 }
 
 AnyTracker Trackers::get_tracker(std::string_view name) const {
-  const bool known =
-      std::any_of(choices_.begin(), choices_.end(), [&](auto& each) { return name_of(each) == name; });
+  const bool known = std::any_of(choices_.begin(), choices_.end(),
+                                 [&](auto& each) { return name_of(each) == name; });
   if (!known)
     detail::fail(ErrorCategory::usage, "get_tracker(\"{}\"): log_with has {}", name,
                  choices_.empty() ? "no tracker" : names_of(choices_));
