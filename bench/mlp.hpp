@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The model and the data that the step benchmarks share: an MLP 784-64-64-10 over synthetic samples.
+// The model and the data that the step benchmarks share: an MLP 784-64-64-10 over synthetic
+// samples.
 #pragma once
 
 #include <torch/torch.h>
@@ -35,6 +36,8 @@ struct Synthetic {
 };
 
 using Clock = std::chrono::steady_clock;
-inline double microseconds(Clock::duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
+inline double microseconds(Clock::duration time) {
+  return std::chrono::duration<double, std::micro>(time).count();
+}
 
 }  // namespace bench

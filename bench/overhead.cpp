@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the Accelerator costs over a hand-written LibTorch loop: the same model, batches and optimizer kernel, in one
-// process, in turns. The hand-written loop of several ranks drives c10d::Reducer itself.
+// What the Accelerator costs over a hand-written LibTorch loop: the same model, batches and
+// optimizer kernel, in one process, in turns. The hand-written loop of several ranks drives
+// c10d::Reducer itself.
 //
-//   bench_overhead --pairs N            figure overhead/single (alone) or overhead/ddp (under accel-launch)
-//   bench_overhead --only hand --steps K   K steps of one side and nothing else, for counting instructions
+//   bench_overhead --pairs N            figure overhead/single (alone) or overhead/ddp (under
+//   accel-launch) bench_overhead --only hand --steps K   K steps of one side and nothing else, for
+//   counting instructions
 #include "mlp.hpp"
 
 #include <accel/accel.hpp>
@@ -26,7 +28,8 @@ struct Batches {
   size_t position = 0;
   Batches() {
     for (int i = 0; i < 50; ++i)
-      kept.push_back({torch::randn({bench::batch_size, 784}), torch::randint(10, {bench::batch_size}, torch::kLong)});
+      kept.push_back({torch::randn({bench::batch_size, 784}),
+                      torch::randint(10, {bench::batch_size}, torch::kLong)});
   }
   torch::data::Example<>& next() { return kept[position++ % kept.size()]; }
 };
@@ -41,12 +44,13 @@ class HandWritten {
     if (communicator.size() == 1) return;
     const std::vector<bool> sparse(parameters_.size(), false);
     auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
-        parameters_, {c10d::kDefaultFirstBucketBytes, c10d::kDefaultBucketBytesCap}, sparse, {}, {});
+        parameters_, {c10d::kDefaultFirstBucketBytes, c10d::kDefaultBucketBytesCap}, sparse, {},
+        {});
     std::reverse(buckets.begin(), buckets.end());
-    reducer_ = std::make_shared<c10d::Reducer>(parameters_, buckets, communicator.group(), sparse,
-                                               c10d::kDefaultBucketBytesCap, false, true,
-                                               std::unordered_map<size_t, std::string>{}, c10d::kDefaultFirstBucketBytes,
-                                               false, false, std::vector<int64_t>{});
+    reducer_ = std::make_shared<c10d::Reducer>(
+        parameters_, buckets, communicator.group(), sparse, c10d::kDefaultBucketBytesCap, false,
+        true, std::unordered_map<size_t, std::string>{}, c10d::kDefaultFirstBucketBytes, false,
+        false, std::vector<int64_t>{});
   }
 
   at::Tensor step(const torch::data::Example<>& batch) {
@@ -61,7 +65,8 @@ class HandWritten {
       const torch::NoGradGuard no_grad;
       gradients_.clear();
       for (const auto& parameter : parameters_) gradients_.push_back(parameter.grad());
-      at::_fused_sgd_(parameters_, gradients_, {}, 0.0, 0.0, bench::learning_rate, 0.0, false, false, false);
+      at::_fused_sgd_(parameters_, gradients_, {}, 0.0, 0.0, bench::learning_rate, 0.0, false,
+                      false, false);
     }
     for (auto& parameter : parameters_) parameter.mutable_grad().reset();
     return loss;
@@ -76,14 +81,16 @@ class HandWritten {
 /// The same through an Accelerator.
 template <class Backend>
 class Composed {
-  using Accelerator = accel::Accelerator<Backend, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>>;
+  using Accelerator =
+      accel::Accelerator<Backend, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>>;
 
  public:
   explicit Composed(const accel::PartialState& processes)
       : accelerator_(processes), prepared_([this] {
           torch::manual_seed(0);
           auto net = std::make_shared<bench::Mlp>();
-          return accelerator_.prepare(net, std::make_shared<torch::optim::SGD>(net->parameters(), bench::learning_rate));
+          return accelerator_.prepare(
+              net, std::make_shared<torch::optim::SGD>(net->parameters(), bench::learning_rate));
         }()) {}
 
   at::Tensor step(const torch::data::Example<>& batch) {
@@ -100,8 +107,9 @@ class Composed {
 
  private:
   Accelerator accelerator_;
-  decltype(std::declval<Accelerator&>().prepare(std::declval<std::shared_ptr<bench::Mlp>>(),
-                                                std::declval<std::shared_ptr<torch::optim::SGD>>())) prepared_;
+  decltype(std::declval<Accelerator&>().prepare(
+      std::declval<std::shared_ptr<bench::Mlp>>(),
+      std::declval<std::shared_ptr<torch::optim::SGD>>())) prepared_;
 };
 
 template <class Side>
@@ -119,13 +127,14 @@ void report(const char* name, std::vector<double> ratios) {
   const auto middle = ratios.size() / 2;
   const auto low = ratios[middle > reach ? middle - reach : 0];
   const auto high = ratios[std::min(middle + reach, ratios.size() - 1)];
-  fmt::print("{}: median of {} pairs {:.4f}, 95 % confidence [{:.4f}, {:.4f}]\n", name, ratios.size(), ratios[middle], low,
-             high);
+  fmt::print("{}: median of {} pairs {:.4f}, 95 % confidence [{:.4f}, {:.4f}]\n", name,
+             ratios.size(), ratios[middle], low, high);
   fmt::print("figure {} {:.4f} ratio\n", name, ratios[middle]);
 }
 
 template <class Backend>
-int run(const accel::PartialState& processes, const std::string& only, int64_t steps, int64_t pairs, const char* name) {
+int run(const accel::PartialState& processes, const std::string& only, int64_t steps, int64_t pairs,
+        const char* name) {
   Batches batches;
   if (only == "hand") {
     HandWritten side(processes.communicator());
@@ -158,7 +167,8 @@ int run(const accel::PartialState& processes, const std::string& only, int64_t s
   }
   if (!processes.is_main_process()) return 0;
   const auto median = [](std::vector<double> values) {
-    std::nth_element(values.begin(), values.begin() + std::ptrdiff_t(values.size() / 2), values.end());
+    std::nth_element(values.begin(), values.begin() + std::ptrdiff_t(values.size() / 2),
+                     values.end());
     return values[values.size() / 2];
   };
   fmt::print("{}: {:.1f} us a step, hand-written {:.1f}\n", name, median(ours), median(theirs));
@@ -178,6 +188,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   at::set_num_threads(1);
   const accel::PartialState processes(accel::device_kind::cpu);
-  return processes.use_distributed() ? run<accel::ddp>(processes, only, steps, pairs, "overhead/ddp")
-                                     : run<accel::single>(processes, only, steps, pairs, "overhead/single");
+  return processes.use_distributed()
+             ? run<accel::ddp>(processes, only, steps, pairs, "overhead/ddp")
+             : run<accel::single>(processes, only, steps, pairs, "overhead/single");
 }

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A training loop on one process. What differs from the loop that you have: `prepare`, and `accelerator.backward(loss)`.
+// A training loop on one process. What differs from the loop that you have: `prepare`, and
+// `accelerator.backward(loss)`.
 //
 // Expected output:
 //     step   0: loss 1.1172
@@ -23,7 +24,8 @@ struct Classifier : torch::nn::Module {
 std::vector<torch::data::Example<>> clouds() {
   std::vector<torch::data::Example<>> samples;
   for (int64_t i = 0; i < 600; ++i) {
-    const auto centre = torch::tensor({std::cos(2.1 * double(i % 3)), std::sin(2.1 * double(i % 3))}, torch::kFloat);
+    const auto centre = torch::tensor(
+        {std::cos(2.1 * double(i % 3)), std::sin(2.1 * double(i % 3))}, torch::kFloat);
     samples.push_back({centre + 0.4 * torch::randn({2}), torch::tensor(i % 3)});
   }
   return samples;

@@ -3,7 +3,8 @@
 //
 // The same loop in three precisions. One type changes; the loop does not.
 //   bf16  computes matrix products in 16 bits, parameters stay fp32
-//   fp16  the same with a loss scaler: a step whose gradients overflowed is skipped, and the scale goes down
+//   fp16  the same with a loss scaler: a step whose gradients overflowed is skipped, and the scale
+//   goes down
 //
 // Expected output:
 //     fp32: loss 0.14, 0 skipped, first layer computes in Float, parameters are Float
@@ -15,7 +16,8 @@ namespace F = torch::nn::functional;
 
 template <class Precision>
 void train() {
-  using Accelerator = accel::Accelerator<accel::single, Precision, accel::accumulate<1>, accel::on<accel::cpu>>;
+  using Accelerator =
+      accel::Accelerator<accel::single, Precision, accel::accumulate<1>, accel::on<accel::cpu>>;
   Accelerator accelerator;
 
   torch::manual_seed(0);
@@ -35,9 +37,8 @@ void train() {
     optimizer.zero_grad();
     skipped += optimizer.step_was_skipped();
   }
-  accelerator.print("{}: loss {:.2f}, {} skipped, first layer computes in {}, parameters are {}", Precision::name,
-                    loss.item<float>(), skipped,
-                    c10::toString([&] {
+  accelerator.print("{}: loss {:.2f}, {} skipped, first layer computes in {}, parameters are {}",
+                    Precision::name, loss.item<float>(), skipped, c10::toString([&] {
                       const auto scope = accelerator.autocast();
                       return at::linear(x, net->parameters()[0]).scalar_type();
                     }()),

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradient accumulation: four micro-batches an optimizer step. Inside `accumulate`, step and zero_grad act only where the
-// window closes, so that the loop reads as without it. The last window of an epoch is short; its gradient is the mean over
-// what it saw.
+// Gradient accumulation: four micro-batches an optimizer step. Inside `accumulate`, step and
+// zero_grad act only where the window closes, so that the loop reads as without it. The last window
+// of an epoch is short; its gradient is the mean over what it saw.
 //
 // Expected output:
 //     x 0.1: accumulate
@@ -30,8 +30,10 @@ int main() {
   torch::optim::SGD sgd(net->parameters(), 0.1);
   // Ten samples of y = 3x: windows of 4, 4 and 2 micro-batches.
   std::vector<torch::data::Example<>> samples;
-  for (int i = 1; i <= 10; ++i) samples.push_back({torch::tensor(0.1F * float(i)), torch::tensor(0.3F * float(i))});
-  auto [model, optimizer, loader] = accelerator.prepare(net, sgd, accel::data_loader(samples, {.batch_size = 1}));
+  for (int i = 1; i <= 10; ++i)
+    samples.push_back({torch::tensor(0.1F * float(i)), torch::tensor(0.3F * float(i))});
+  auto [model, optimizer, loader] =
+      accelerator.prepare(net, sgd, accel::data_loader(samples, {.batch_size = 1}));
 
   for (auto& batch : loader)
     accelerator.accumulate(model, [&] {
@@ -40,7 +42,8 @@ int main() {
       optimizer.step();
       optimizer.zero_grad();
       accelerator.print("x {:.1f}: {}", batch.data.template item<float>(),
-                        accelerator.sync_gradients() ? fmt::format("step, slope {:.4f}", net->slope.item<float>())
-                                                     : std::string("accumulate"));
+                        accelerator.sync_gradients()
+                            ? fmt::format("step, slope {:.4f}", net->slope.item<float>())
+                            : std::string("accumulate"));
     });
 }

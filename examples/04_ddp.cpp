@@ -5,8 +5,9 @@
 //
 //     accel-launch --num_processes 2 04_ddp
 //
-// Against 01 one word has changed: the backend. Each rank gets its share of every round of batches, gradients are the mean
-// over ranks, and metrics are gathered without the samples that were repeated to make the last round even.
+// Against 01 one word has changed: the backend. Each rank gets its share of every round of batches,
+// gradients are the mean over ranks, and metrics are gathered without the samples that were
+// repeated to make the last round even.
 //
 // Expected output on 2 processes:
 //     2 processes, 11 batches each, of 50 samples together
@@ -18,7 +19,8 @@
 namespace F = torch::nn::functional;
 
 int main() {
-  accel::Accelerator<accel::ddp, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>> accelerator;
+  accel::Accelerator<accel::ddp, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>>
+      accelerator;
 
   torch::manual_seed(0);
   torch::nn::Sequential net(torch::nn::Linear(4, 16), torch::nn::Tanh(), torch::nn::Linear(16, 2));
@@ -28,11 +30,11 @@ int main() {
     const auto x = torch::randn({4});
     samples.push_back({x, (x.sum() > 0).to(torch::kLong)});
   }
-  auto [model, optimizer, loader, test] =
-      accelerator.prepare(net, adamw, accel::data_loader(samples, {.batch_size = 25, .shuffle = true}),
-                          accel::data_loader(samples, {.batch_size = 50}));
-  accelerator.print("{} processes, {} batches each, of {} samples together", accelerator.num_processes(), loader.size(),
-                    loader.total_batch_size());
+  auto [model, optimizer, loader, test] = accelerator.prepare(
+      net, adamw, accel::data_loader(samples, {.batch_size = 25, .shuffle = true}),
+      accel::data_loader(samples, {.batch_size = 50}));
+  accelerator.print("{} processes, {} batches each, of {} samples together",
+                    accelerator.num_processes(), loader.size(), loader.total_batch_size());
 
   for (int epoch = 0; epoch < 3; ++epoch) {
     for (auto& batch : loader) {

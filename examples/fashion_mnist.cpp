@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The main job of tools/quickstart: a small convolutional network learns Fashion-MNIST on any number of processes.
+// The main job of tools/quickstart: a small convolutional network learns Fashion-MNIST on any
+// number of processes.
 //
 //     accel-launch --num_processes 2 fashion_mnist --epochs 4 --precision bf16
 //
-// Read `train` first. The strategy is a type there; `main` picks it from the flags, once, before anything else happens.
+// Read `train` first. The strategy is a type there; `main` picks it from the flags, once, before
+// anything else happens.
 #include <accel/accel.hpp>
 #include <accel/runtime.hpp>
 
@@ -70,28 +72,37 @@ int train(const Options& options) {
   auto train_data = accel::data_loader(
       accel::IdxImages(options.data, accel::IdxSplit::train, normalized),
       {.batch_size = options.batch_size, .shuffle = true, .num_workers = int(options.workers)});
-  auto test_data = accel::data_loader(accel::IdxImages(options.data, accel::IdxSplit::test, normalized),
-                                      {.batch_size = 250});
-  auto [model, optimizer, loader, test_loader] = accelerator.prepare(net, adamw, train_data, test_data);
+  auto test_data = accel::data_loader(
+      accel::IdxImages(options.data, accel::IdxSplit::test, normalized), {.batch_size = 250});
+  auto [model, optimizer, loader, test_loader] =
+      accelerator.prepare(net, adamw, train_data, test_data);
 
   const int64_t per_epoch = (loader.size() + options.accumulation - 1) / options.accumulation;
   auto schedule = accelerator.prepare(accel::cosine_schedule(adamw, per_epoch * options.epochs));
 
   if (!options.resume.empty()) accelerator.load_state(options.resume);
-  accelerator.init_trackers("", {{"precision", options.precision}, {"processes", accelerator.num_processes()},
-                                 {"batch_size", options.batch_size}, {"accumulation", options.accumulation}});
+  accelerator.init_trackers("", {{"precision", options.precision},
+                                 {"processes", accelerator.num_processes()},
+                                 {"batch_size", options.batch_size},
+                                 {"accumulation", options.accumulation}});
   int64_t step = schedule->last_epoch();
   accelerator.print("{} samples, {} processes of {} threads, {} on {}", loader.dataset().size(),
-                    accelerator.num_processes(), at::get_num_threads(), options.precision, c10::str(accelerator.device()));
+                    accelerator.num_processes(), at::get_num_threads(), options.precision,
+                    c10::str(accelerator.device()));
 
   const auto start = std::chrono::steady_clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
   int64_t samples = 0;
   double accuracy = 0;
-  auto window = torch::zeros({2}, torch::TensorOptions(torch::kDouble).device(accelerator.device()));  // loss, samples
+  auto window = torch::zeros(
+      {2}, torch::TensorOptions(torch::kDouble).device(accelerator.device()));  // loss, samples
   for (int64_t epoch = loader.epoch(); epoch < options.epochs; ++epoch) {
-    accel::Progress progress({.total = per_epoch, .description = fmt::format("epoch {}/{}", epoch + 1, options.epochs),
-                              .initial = step - epoch * per_epoch, .enabled = accelerator.is_main_process(),
+    accel::Progress progress({.total = per_epoch,
+                              .description = fmt::format("epoch {}/{}", epoch + 1, options.epochs),
+                              .initial = step - epoch * per_epoch,
+                              .enabled = accelerator.is_main_process(),
                               .memory = true});
     for (auto& batch : loader) {
       accelerator.accumulate(model, [&] {
@@ -102,7 +113,8 @@ int train(const Options& options) {
         schedule.step();
         optimizer.zero_grad();
         const auto count = batch.target.size(0);
-        window += torch::tensor({loss.template item<double>() * double(count), double(count)}, window.options());
+        window += torch::tensor({loss.template item<double>() * double(count), double(count)},
+                                window.options());
       });
       if (!accelerator.sync_gradients()) continue;
 
@@ -114,7 +126,9 @@ int train(const Options& options) {
         samples += total[1].template item<int64_t>();
         const double loss = total[0].template item<double>() / total[1].template item<double>();
         const double rate = std::round(double(samples) / seconds());
-        accelerator.log({{"loss", loss}, {"lr", schedule->get_last_lr().front()}, {"samples_per_second", rate}}, step);
+        accelerator.log(
+            {{"loss", loss}, {"lr", schedule->get_last_lr().front()}, {"samples_per_second", rate}},
+            step);
         progress.set_postfix({{"loss", loss}, {"samples/s", rate}});
       }
       if (step == options.stop_after) {
@@ -126,14 +140,19 @@ int train(const Options& options) {
     const auto [correct, count] = evaluate(accelerator, model, test_loader);
     accuracy = double(correct) / double(count);
     accelerator.log({{"eval", {{"accuracy", accuracy}, {"samples", count}}}}, step);
-    accelerator.print("epoch {}: accuracy {:.4f} on {} samples, {:.0f} s, peak memory {}", epoch + 1, accuracy, count,
-                      seconds(), accel::format_bytes(accel::process_memory().peak));
+    accelerator.print("epoch {}: accuracy {:.4f} on {} samples, {:.0f} s, peak memory {}",
+                      epoch + 1, accuracy, count, seconds(),
+                      accel::format_bytes(accel::process_memory().peak));
     accelerator.save_state(options.run / "checkpoint");
   }
   accelerator.end_training();
   accelerator.on_main_process([&] {
-    accel::write_line_chart(options.run / "loss.svg", {accel::read_series(options.run / "metrics.jsonl", "loss")},
-                            {.title = "Fashion-MNIST", .x_label = "optimizer step", .y_label = "loss", .smoothing = 0.6});
+    accel::write_line_chart(options.run / "loss.svg",
+                            {accel::read_series(options.run / "metrics.jsonl", "loss")},
+                            {.title = "Fashion-MNIST",
+                             .x_label = "optimizer step",
+                             .y_label = "loss",
+                             .smoothing = 0.6});
   });
   accelerator.print("run folder: {}", options.run.string());
   accelerator.print("accuracy {:.4f}", accuracy);
@@ -153,13 +172,16 @@ int main(int argc, char** argv) {
   app.add_option("--lr", options.lr, "learning rate at the start");
   app.add_option("--seed", options.seed);
   app.add_option("--workers", options.workers, "threads that read ahead");
-  app.add_option("--resume", options.resume, "state folder to continue from")->always_capture_default(false);
-  app.add_option("--stop_after", options.stop_after, "optimizer step to save a state after, and end");
+  app.add_option("--resume", options.resume, "state folder to continue from")
+      ->always_capture_default(false);
+  app.add_option("--stop_after", options.stop_after,
+                 "optimizer step to save a state after, and end");
   CLI11_PARSE(app, argc, argv);
 
   using namespace accel;
   try {
-    return visit<Accelerator<ddp, fp32, accumulate<dynamic>>, Accelerator<ddp, bf16, accumulate<dynamic>>,
+    return visit<Accelerator<ddp, fp32, accumulate<dynamic>>,
+                 Accelerator<ddp, bf16, accumulate<dynamic>>,
                  Accelerator<ddp, fp16, accumulate<dynamic>>>(
         {.backend = "ddp", .precision = options.precision, .accumulation = "accumulate<dynamic>"},
         [&]<class A>(std::type_identity<A>) { return train<A>(options); });

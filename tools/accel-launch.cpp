@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// accel-launch: starts a program as the ranks of a job on this host and stays with them until the last has ended. A thin
-// front: what it does is in accel/launch, what its flags mean in accel/config.
+// accel-launch: starts a program as the ranks of a job on this host and stays with them until the
+// last has ended. A thin front: what it does is in accel/launch, what its flags mean in
+// accel/config.
 
 #include <accel/config/flags.hpp>
 #include <accel/config/keys.hpp>
@@ -26,7 +27,8 @@
 
 namespace {
 
-constexpr const char* description = R"(Starts a program as the ranks of one job on this host, and stays until the last has ended.
+constexpr const char* description =
+    R"(Starts a program as the ranks of one job on this host, and stays until the last has ended.
 The program ends the options of accel-launch; everything after it is the program's.)";
 
 constexpr const char* footer = R"(
@@ -41,13 +43,16 @@ The exit code is 0 if all ranks end well, else that of the first that failed (12
   accel-launch --num_processes 4 --log_dir logs ./train)";
 
 /// What --help shows of the configuration's flags, in two groups; the rest works all the same.
-constexpr std::array job_flags{"num_processes", "main_process_port", "num_cpu_threads_per_process", "gpu_ids", "num_machines"};
-constexpr std::array program_flags{"mixed_precision", "gradient_accumulation_steps", "use_cpu", "debug"};
+constexpr std::array job_flags{"num_processes", "main_process_port", "num_cpu_threads_per_process",
+                               "gpu_ids", "num_machines"};
+constexpr std::array program_flags{"mixed_precision", "gradient_accumulation_steps", "use_cpu",
+                                   "debug"};
 
 class Formatter : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App* app, std::string) const override {
-    return fmt::format("Usage: {} [options] program [arguments of the program ...]\n", app->get_name());
+    return fmt::format("Usage: {} [options] program [arguments of the program ...]\n",
+                       app->get_name());
   }
 
   /// One spelling is enough; each `_` can be a `-` too.
@@ -62,7 +67,9 @@ void arrange_help(CLI::App& app) {
   app.get_formatter()->column_width(34);
   for (const auto& key : accel::config_keys()) {
     auto* const option = app.get_option("--" + std::string(key.flag));
-    const auto in = [&](const auto& names) { return std::ranges::find(names, key.name) != names.end(); };
+    const auto in = [&](const auto& names) {
+      return std::ranges::find(names, key.name) != names.end();
+    };
     option->group(in(job_flags) ? "The job" : in(program_flags) ? "For the program" : "");
   }
 }
@@ -104,18 +111,22 @@ int run(int argc, char** argv) {
   bool no_python = false;
   accel::add_config_flags(app, sources.flags);
   arrange_help(app);
-  app.add_option("--config_file,--config-file", config_file, "the configuration file; unset: ACCEL_CONFIG_FILE, ./accel.yaml, ...")
+  app.add_option("--config_file,--config-file", config_file,
+                 "the configuration file; unset: ACCEL_CONFIG_FILE, ./accel.yaml, ...")
       ->type_name("")
       ->group("The job");
-  app.add_option("--grace_period,--grace-period", grace_period, "seconds from SIGTERM to SIGKILL when ranks are stopped (30)")
+  app.add_option("--grace_period,--grace-period", grace_period,
+                 "seconds from SIGTERM to SIGKILL when ranks are stopped (30)")
       ->type_name("")
       ->check(CLI::Range(0.0, 1e6).description(""))
       ->group("The job");
-  app.add_option("--log_dir,--log-dir", log_dir, "rank r writes <dir>/<r>/stdout.log and stderr.log instead of the terminal")
+  app.add_option("--log_dir,--log-dir", log_dir,
+                 "rank r writes <dir>/<r>/stdout.log and stderr.log instead of the terminal")
       ->type_name("")
       ->group("The job");
-  app.add_flag("-q,--quiet", quiet, "say nothing of ranks that fail; the exit code does")->group("The job");
-  app.add_flag("--cpu", cpu)->group("");              // Accelerate's spelling of --use_cpu
+  app.add_flag("-q,--quiet", quiet, "say nothing of ranks that fail; the exit code does")
+      ->group("The job");
+  app.add_flag("--cpu", cpu)->group("");  // Accelerate's spelling of --use_cpu
   app.add_flag("--no_python,--no-python", no_python)->group("");  // true of every program here
 
   std::vector<std::string> command;

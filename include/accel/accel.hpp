@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The door for training code: includes LibTorch and everything a training loop uses. Type-level code includes
-// policies.hpp instead, which compiles in about a second.
+// The door for training code: includes LibTorch and everything a training loop uses. Type-level
+// code includes policies.hpp instead, which compiles in about a second.
 #pragma once
 
 #include <accel/accelerator.hpp>

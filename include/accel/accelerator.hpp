@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The class template that composes four policies into a training loop's companion. It holds no strategy of its own: the
-// order of things in a step is engine/step.hpp, what they mean for tensors is engine/context.hpp, and this file gives them
-// the names that a training loop reads. Everything to its left is included here; runtime.hpp comes after it.
+// The class template that composes four policies into a training loop's companion. It holds no
+// strategy of its own: the order of things in a step is engine/step.hpp, what they mean for tensors
+// is engine/context.hpp, and this file gives them the names that a training loop reads. Everything
+// to its left is included here; runtime.hpp comes after it.
 #pragma once
 
 #include <accel/checkpoint/training_state.hpp>
@@ -35,10 +36,9 @@ namespace accel {
 
 /// Trains a plain torch::nn::Module as four policies say.
 ///
-///     using Accelerator = accel::Accelerator<accel::ddp, accel::bf16, accel::accumulate<4>, accel::on<accel::cpu>>;
-///     Accelerator accelerator;
-///     auto [model, optimizer, loader, schedule] = accelerator.prepare(net, adamw, data, cosine);
-///     for (auto& batch : loader)
+///     using Accelerator = accel::Accelerator<accel::ddp, accel::bf16, accel::accumulate<4>,
+///     accel::on<accel::cpu>>; Accelerator accelerator; auto [model, optimizer, loader, schedule] =
+///     accelerator.prepare(net, adamw, data, cosine); for (auto& batch : loader)
 ///       accelerator.accumulate(model, [&] {
 ///         auto loss = cross_entropy(model(batch.data), batch.target);
 ///         accelerator.backward(loss);
@@ -46,52 +46,61 @@ namespace accel {
 ///         optimizer.step(); schedule.step(); optimizer.zero_grad();
 ///       });
 ///
-/// Every rank makes one and does the same with it; members that communicate say so. Several live side by side. Movable;
-/// what it prepared stays valid.
+/// Every rank makes one and does the same with it; members that communicate say so. Several live
+/// side by side. Movable; what it prepared stays valid.
 template <BackendPolicy Backend = single, PrecisionPolicy Precision = fp32,
-          AccumulationPolicy Accumulation = accumulate<1>, PlacementPolicy Placement = on<automatic>>
-  requires ComposablePolicies<Backend, Precision, Accumulation, Placement> && HasEngine<Backend, Placement>
+          AccumulationPolicy Accumulation = accumulate<1>,
+          PlacementPolicy Placement = on<automatic>>
+  requires ComposablePolicies<Backend, Precision, Accumulation, Placement> &&
+           HasEngine<Backend, Placement>
 class Accelerator : public PartialState {
  public:
   using Shared = Context<Backend, Precision, Accumulation>;
   template <class Module>
   using Model = PreparedModel<Module, Precision, Shared>;
 
-  /// Finds the ranks in the environment and connects them if the backend is distributed. Every rank must call this.
+  /// Finds the ranks in the environment and connects them if the backend is distributed. Every rank
+  /// must call this.
   explicit Accelerator(const AcceleratorOptions& options = {})
-      : Accelerator(Backend::distributed
-                        ? PartialState(Placement::device, options.communicator, options.device_index)
-                        : alone(device_of(Placement::device, {}, options.device_index)),
-                    options) {}
+      : Accelerator(
+            Backend::distributed
+                ? PartialState(Placement::device, options.communicator, options.device_index)
+                : alone(device_of(Placement::device, {}, options.device_index)),
+            options) {}
 
   /// Uses processes that the caller has connected: ranks of a foreign program, or threads.
   explicit Accelerator(PartialState processes, const AcceleratorOptions& options = {})
       : PartialState(processes),
         shared_(std::make_shared<Shared>(std::move(processes), options)),
-        trackers_(std::make_unique<Trackers>(is_main_process(), options.log_with, options.project_dir)) {
+        trackers_(
+            std::make_unique<Trackers>(is_main_process(), options.log_with, options.project_dir)) {
     if (options.gradient_accumulation_steps < 1)
-      detail::fail(ErrorCategory::config, "accel: gradient_accumulation_steps must be at least 1, and is {}",
+      detail::fail(ErrorCategory::config,
+                   "accel: gradient_accumulation_steps must be at least 1, and is {}",
                    options.gradient_accumulation_steps);
     if (!Backend::distributed && num_processes() > 1)
       detail::fail(ErrorCategory::usage,
-                   "accel: rank {}: the backend {} trains one process and was given {} that are connected; use ddp", process_index(),
-                   Backend::name, num_processes());
+                   "accel: rank {}: the backend {} trains one process and was given {} that are "
+                   "connected; use ddp",
+                   process_index(), Backend::name, num_processes());
     if constexpr (Precision::needs_scaler)
-      state_.add_value("scaler", {[shared = shared_] {
-                                    shared->settle_scaler();
-                                    const auto& scaler = shared->scaler.state();
-                                    return nlohmann::json{{"scale", scaler.scale},
-                                                          {"growth_tracker", scaler.growth_tracker}};
-                                  },
-                                  [shared = shared_](const nlohmann::json& saved) {
-                                    shared->scaler.load_state({saved.at("scale"), saved.at("growth_tracker")});
-                                  },
-                                  /*optional=*/true});
+      state_.add_value(
+          "scaler", {[shared = shared_] {
+                       shared->settle_scaler();
+                       const auto& scaler = shared->scaler.state();
+                       return nlohmann::json{{"scale", scaler.scale},
+                                             {"growth_tracker", scaler.growth_tracker}};
+                     },
+                     [shared = shared_](const nlohmann::json& saved) {
+                       shared->scaler.load_state({saved.at("scale"), saved.at("growth_tracker")});
+                     },
+                     /*optional=*/true});
   }
 
-  /// Gives models, optimizers, loaders and schedules their place, in any order and number, and returns handles to them in
-  /// the order given: a tuple, or the one handle. Models come first whatever their position. What is prepared already, and
-  /// what is none of these, is returned as it is. Every rank must call this, with the same objects.
+  /// Gives models, optimizers, loaders and schedules their place, in any order and number, and
+  /// returns handles to them in the order given: a tuple, or the one handle. Models come first
+  /// whatever their position. What is prepared already, and what is none of these, is returned as
+  /// it is. Every rank must call this, with the same objects.
   template <class... Objects>
   auto prepare(Objects&&... objects) {
     return prepare_taken(take(std::forward<Objects>(objects))...);
@@ -121,15 +130,18 @@ class Accelerator : public PartialState {
     return Prepared(std::move(kernel), shared_);
   }
 
-  /// Shards a loader over the ranks; with `device_placement` false batches stay on the CPU. Where the loader names no
-  /// `data_seed`, rank 0's default generator gives it. Every rank must call this.
+  /// Shards a loader over the ranks; with `device_placement` false batches stay on the CPU. Where
+  /// the loader names no `data_seed`, rank 0's default generator gives it. Every rank must call
+  /// this.
   template <class Dataset, class Collate>
-  auto prepare_data_loader(const DataLoader<Dataset, Collate>& loader, bool device_placement = true) {
+  auto prepare_data_loader(const DataLoader<Dataset, Collate>& loader,
+                           bool device_placement = true) {
     LoaderPlacement placement{process_index(), num_processes(), std::nullopt, shared_->loaders,
                               detail::agreed_seed(communicator())};
     if (device_placement && shared_->options.device_placement) placement.device = device();
     if (!shared_->options.allow_uneven_batches)
-      detail::require_even_batches(loader.options(), placement, detail::dataset_size(loader.dataset()));
+      detail::require_even_batches(loader.options(), placement,
+                                   detail::dataset_size(loader.dataset()));
     PreparedDataLoader<Dataset, Collate> prepared(loader, std::move(placement));
     state_.add_loader(prepared.cursor());
     return prepared;
@@ -142,38 +154,43 @@ class Accelerator : public PartialState {
     return PreparedScheduler<typename decltype(pointer)::element_type, Shared>(pointer, shared_);
   }
 
-  /// Runs `body` as one micro-batch. Inside it, the members of prepared optimizers and schedules act only where the window
-  /// closes, and gradients are reduced only there.
+  /// Runs `body` as one micro-batch. Inside it, the members of prepared optimizers and schedules
+  /// act only where the window closes, and gradients are reduced only there.
   template <class... AndBody>
   void accumulate(AndBody&&... models_and_body) {
     auto arguments = std::forward_as_tuple(std::forward<AndBody>(models_and_body)...);
     shared_->step.accumulate(std::get<sizeof...(AndBody) - 1>(arguments), *shared_);
   }
 
-  /// Computes gradients of a loss: divided over the window, scaled if the precision asks for it, reduced over the ranks if
-  /// this micro-batch closes the window. Every rank must call this.
+  /// Computes gradients of a loss: divided over the window, scaled if the precision asks for it,
+  /// reduced over the ranks if this micro-batch closes the window. Every rank must call this.
   void backward(const at::Tensor& loss, bool retain_graph = false) {
     shared_->step.backward(loss, *shared_, at::Tensor(), std::optional<bool>(retain_graph));
   }
 
-  /// Whether this micro-batch closes its window; outside `accumulate`, whether the last one did (true before the first).
+  /// Whether this micro-batch closes its window; outside `accumulate`, whether the last one did
+  /// (true before the first).
   [[nodiscard]] bool sync_gradients() const noexcept { return shared_->step.sync_gradients(); }
 
-  [[nodiscard]] int64_t gradient_accumulation_steps() const noexcept { return shared_->step.window().steps(); }
+  [[nodiscard]] int64_t gradient_accumulation_steps() const noexcept {
+    return shared_->step.window().steps();
+  }
   /// From the next window on.
   void set_gradient_accumulation_steps(int64_t steps)
     requires(!Accumulation::is_static)
   {
     if (steps < 1 || shared_->step.window().is_open())
       detail::fail(ErrorCategory::usage,
-                   "accel: rank {}: gradient_accumulation_steps can be set to a number from 1 between windows, and was set "
+                   "accel: rank {}: gradient_accumulation_steps can be set to a number from 1 "
+                   "between windows, and was set "
                    "to {} after {} micro-batches of one",
-                   process_index(), steps, shared_->step.window().is_open() ? shared_->step.window().seen() : 0);
+                   process_index(), steps,
+                   shared_->step.window().is_open() ? shared_->step.window().seen() : 0);
     shared_->step.window().set_steps(steps);
   }
 
-  /// Clips the joint norm of a model's gradients and returns what it was (0-dim), once a window: inside one it does
-  /// nothing and returns NaN. Gradients are unscaled first.
+  /// Clips the joint norm of a model's gradients and returns what it was (0-dim), once a window:
+  /// inside one it does nothing and returns NaN. Gradients are unscaled first.
   template <class Model>
   at::Tensor clip_grad_norm_(const Model& model, double max_norm, double norm_type = 2.0) {
     if (!sync_gradients()) return at::full({}, std::numeric_limits<double>::quiet_NaN());
@@ -189,22 +206,24 @@ class Accelerator : public PartialState {
     clip_value_(gradients_of(parameters_of(model)), clip_value);
   }
 
-  /// Makes gradients what they are without the loss scale and the window, for code that reads them before the step. Once a
-  /// window, however often it is called; inside a window it does nothing.
+  /// Makes gradients what they are without the loss scale and the window, for code that reads them
+  /// before the step. Once a window, however often it is called; inside a window it does nothing.
   void unscale_gradients() {
     if (!sync_gradients()) return;
     shared_->step.finish_gradients(*shared_);
     for (const auto& optimizer : shared_->optimizers) shared_->unscale(*optimizer);
   }
 
-  /// A scope in which this thread computes as the precision says; harmless where that is plain fp32.
+  /// A scope in which this thread computes as the precision says; harmless where that is plain
+  /// fp32.
   [[nodiscard]] AutocastScope autocast(bool enabled = true) const {
     constexpr bool casts = Precision::compute_type != Precision::parameter_type;
-    return {device().type(), scalar_type(casts ? Precision::compute_type : element_type::bfloat16), enabled && casts};
+    return {device().type(), scalar_type(casts ? Precision::compute_type : element_type::bfloat16),
+            enabled && casts};
   }
 
-  /// A scope in which backward does not reduce a model (every model, if none is named): its gradients stay local and add
-  /// up. Needs a backend that keeps whole gradients.
+  /// A scope in which backward does not reduce a model (every model, if none is named): its
+  /// gradients stay local and add up. Needs a backend that keeps whole gradients.
   [[nodiscard]] auto no_sync()
     requires ReducesOncePerWindow<Backend>
   {
@@ -217,8 +236,8 @@ class Accelerator : public PartialState {
     return Unreduced(shared_, model.unwrap().get());
   }
 
-  /// `gather`, without the samples that were repeated to make the last batches even: over an epoch exactly the dataset, in
-  /// order. Every rank must call this.
+  /// `gather`, without the samples that were repeated to make the last batches even: over an epoch
+  /// exactly the dataset, in order. Every rank must call this.
   template <NestedTensors T>
   [[nodiscard]] T gather_for_metrics(const T& value) const {
     T all = gather(value);
@@ -242,18 +261,21 @@ class Accelerator : public PartialState {
     if (!shared_->inside()) shared_->settle_scaler();
     return shared_->scaler;
   }
-  /// Saves everything that was prepared, the scaler, the window and the random numbers of each rank into a folder, which
-  /// gets its name when it is whole. Between windows only: gradients are not saved. Every rank must call this.
+  /// Saves everything that was prepared, the scaler, the window and the random numbers of each rank
+  /// into a folder, which gets its name when it is whole. Between windows only: gradients are not
+  /// saved. Every rank must call this.
   void save_state(const std::filesystem::path& folder) {
     if (shared_->step.window().is_open())
       detail::fail(ErrorCategory::usage,
-                   "accel: rank {}: save_state inside an accumulation window ({} of {} micro-batches) would lose its "
+                   "accel: rank {}: save_state inside an accumulation window ({} of {} "
+                   "micro-batches) would lose its "
                    "gradients; save where sync_gradients() is true",
                    process_index(), shared_->step.window().seen(), gradient_accumulation_steps());
     state_.save(folder, communicator());
   }
-  /// Restores what save_state wrote, whatever number of ranks wrote it. The same objects must have been prepared, in the
-  /// same order. A loader goes on in the middle of its epoch. Every rank must call this.
+  /// Restores what save_state wrote, whatever number of ranks wrote it. The same objects must have
+  /// been prepared, in the same order. A loader goes on in the middle of its epoch. Every rank must
+  /// call this.
   void load_state(const std::filesystem::path& folder) {
     state_.load(folder, communicator());
     shared_->abandon_window();
@@ -272,18 +294,23 @@ class Accelerator : public PartialState {
   /// Backward passes that were reduced over the ranks so far.
   [[nodiscard]] int64_t reductions() const noexcept { return shared_->reductions(); }
 
-  /// Opens the trackers of `log_with` in `<project_dir>/<project_name>` and stores the configuration in each. On the main
-  /// process; the others check their arguments.
+  /// Opens the trackers of `log_with` in `<project_dir>/<project_name>` and stores the
+  /// configuration in each. On the main process; the others check their arguments.
   void init_trackers(std::string_view project_name = {}, const Json& config = nullptr) {
     trackers_->init_trackers(project_name, config);
   }
   /// Gives the values to every tracker.
-  void log(const Record& values, std::optional<int64_t> step = std::nullopt) { trackers_->log(values, step); }
-  [[nodiscard]] AnyTracker get_tracker(std::string_view name) const { return trackers_->get_tracker(name); }
+  void log(const Record& values, std::optional<int64_t> step = std::nullopt) {
+    trackers_->log(values, step);
+  }
+  [[nodiscard]] AnyTracker get_tracker(std::string_view name) const {
+    return trackers_->get_tracker(name);
+  }
   /// Finishes every tracker. The processes stay connected until the last copy of them goes.
   void end_training() { trackers_->end_training(); }
 
-  /// Lets go of everything that was prepared. Handles stay valid; their models are no longer reduced.
+  /// Lets go of everything that was prepared. Handles stay valid; their models are no longer
+  /// reduced.
   void free_memory() {
     shared_->step.window().abandon();
     shared_->models.clear();
@@ -298,11 +325,13 @@ class Accelerator : public PartialState {
     state_.add_model(module);
   }
 
-  /// One process, whatever the launcher: each of several trains for itself and takes itself for the main one.
+  /// One process, whatever the launcher: each of several trains for itself and takes itself for the
+  /// main one.
   static PartialState alone(c10::Device device) {
     if (const auto ranks = discover_ranks(); ranks.size > 1)
       fmt::print(stderr,
-                 "accel: this is process {} of {}, but the backend {} trains each of them for itself; use ddp, or start one "
+                 "accel: this is process {} of {}, but the backend {} trains each of them for "
+                 "itself; use ddp, or start one "
                  "process\n",
                  ranks.rank, ranks.size, Backend::name);
     return PartialState({}, device);
@@ -324,7 +353,8 @@ class Accelerator : public PartialState {
     const torch::nn::Module* module_;
   };
 
-  /// A module becomes a shared pointer, once, so that a temporary lives on; anything else stays as it was given.
+  /// A module becomes a shared pointer, once, so that a temporary lives on; anything else stays as
+  /// it was given.
   template <class Object>
   static decltype(auto) take(Object&& object) {
     if constexpr (detail::ModuleLike<std::remove_cvref_t<Object>>)
@@ -336,7 +366,8 @@ class Accelerator : public PartialState {
   template <class... Taken>
   auto prepare_taken(Taken&&... taken) {
     boost::hana::for_each(boost::hana::make_tuple(std::addressof(taken)...), [this](auto* object) {
-      if constexpr (detail::ModuleLike<std::remove_cvref_t<decltype(*object)>>) adopt(*object, true);
+      if constexpr (detail::ModuleLike<std::remove_cvref_t<decltype(*object)>>)
+        adopt(*object, true);
     });
     if constexpr (sizeof...(Taken) == 1)
       return (prepare_one(std::forward<Taken>(taken)), ...);

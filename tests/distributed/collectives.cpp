@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values of the collectives over dtypes, layouts and sizes that users hold, and errors that reach every rank.
+// Values of the collectives over dtypes, layouts and sizes that users hold, and errors that reach
+// every rank.
 #include "support/thread_ranks.hpp"
 
 #include <accel/comm/partial_state.hpp>
@@ -19,7 +20,8 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-// Catch's assertions are not for several threads at once: ranks compute, and the main thread compares.
+// Catch's assertions are not for several threads at once: ranks compute, and the main thread
+// compares.
 template <class Result, class Body>
 std::vector<Result> results_of_ranks(int size, Body&& body) {
   std::vector<Result> results(static_cast<size_t>(size));
@@ -29,12 +31,14 @@ std::vector<Result> results_of_ranks(int size, Body&& body) {
   return results;
 }
 
-std::vector<at::Tensor> on_ranks(int size, const std::function<at::Tensor(const PartialState&)>& body) {
+std::vector<at::Tensor> on_ranks(int size,
+                                 const std::function<at::Tensor(const PartialState&)>& body) {
   return results_of_ranks<at::Tensor>(size, body);
 }
 
 struct Scores {
-  BOOST_HANA_DEFINE_STRUCT(Scores, (at::Tensor, hits), (std::vector<at::Tensor>, losses), (std::string, note));
+  BOOST_HANA_DEFINE_STRUCT(Scores, (at::Tensor, hits), (std::vector<at::Tensor>, losses),
+                           (std::string, note));
 };
 
 }  // namespace
@@ -57,11 +61,14 @@ TEST_CASE("B36 reduce keeps the shape") {
 
 TEST_CASE("B36 bool stays bool") {
   const auto mine = [](const PartialState& state) {
-    return state.is_main_process() ? torch::tensor({true, false, false}) : torch::tensor({true, true, false});
+    return state.is_main_process() ? torch::tensor({true, false, false})
+                                   : torch::tensor({true, true, false});
   };
-  for (const auto& any : on_ranks(2, [&](const auto& state) { return state.reduce(mine(state), Reduction::max); }))
+  for (const auto& any :
+       on_ranks(2, [&](const auto& state) { return state.reduce(mine(state), Reduction::max); }))
     CHECK(torch::equal(any, torch::tensor({true, true, false})));
-  for (const auto& all : on_ranks(2, [&](const auto& state) { return state.reduce(mine(state), Reduction::min); }))
+  for (const auto& all :
+       on_ranks(2, [&](const auto& state) { return state.reduce(mine(state), Reduction::min); }))
     CHECK(torch::equal(all, torch::tensor({true, false, false})));
 }
 
@@ -79,28 +86,30 @@ TEST_CASE("B36 integers are exact, and their mean is refused") {
 
 TEST_CASE("B36 a sum of 16-bit floats is rounded once") {
   for (const auto& sum : on_ranks(3, [](const PartialState& state) {
-         return state.reduce(torch::tensor(state.is_main_process() ? 256.0f : 1.0f).to(torch::kBFloat16));
+         return state.reduce(
+             torch::tensor(state.is_main_process() ? 256.0f : 1.0f).to(torch::kBFloat16));
        }))
     CHECK(sum.item<float>() == 258.0f);  // 256 + 1 is 256 in bfloat16, twice
 }
 
 TEST_CASE("B36 padding across ranks keeps bool and pads where asked") {
   for (const auto& padded : on_ranks(2, [](const PartialState& state) {
-         return state.pad_across_processes(torch::ones({2, state.is_main_process() ? 3 : 5}, torch::kBool), 1);
+         return state.pad_across_processes(
+             torch::ones({2, state.is_main_process() ? 3 : 5}, torch::kBool), 1);
        })) {
     CHECK(padded.scalar_type() == torch::kBool);
     CHECK(padded.size(1) == 5);
   }
   const auto first = on_ranks(2, [](const PartialState& state) {
-    return state.pad_across_processes(torch::ones({state.process_index() + 1}), 0, -1, /*pad_first=*/true);
+    return state.pad_across_processes(torch::ones({state.process_index() + 1}), 0, -1,
+                                      /*pad_first=*/true);
   });
   CHECK(torch::equal(first[0], torch::tensor({-1.0f, 1.0f})));
 }
 
 TEST_CASE("B36 an empty tensor on one rank contributes nothing") {
-  for (const auto& rows : on_ranks(2, [](const PartialState& state) {
-         return state.gather(torch::ones({0, 4}));
-       }))
+  for (const auto& rows :
+       on_ranks(2, [](const PartialState& state) { return state.gather(torch::ones({0, 4})); }))
     CHECK(rows.sizes() == std::vector<int64_t>{0, 4});
 }
 
@@ -110,9 +119,11 @@ TEST_CASE("tensors of any layout arrive as their values") {
                                       torch::ones({1}).expand({3}), base[2]};
   for (size_t i = 0; i < views.size(); ++i) {
     CAPTURE(i);
-    for (const auto& all : on_ranks(3, [&](const PartialState& state) { return state.gather(views[i]); }))
+    for (const auto& all :
+         on_ranks(3, [&](const PartialState& state) { return state.gather(views[i]); }))
       CHECK(torch::equal(all, torch::cat({views[i], views[i], views[i]})));
-    for (const auto& sum : on_ranks(3, [&](const PartialState& state) { return state.reduce(views[i]); }))
+    for (const auto& sum :
+         on_ranks(3, [&](const PartialState& state) { return state.reduce(views[i]); }))
       CHECK(torch::equal(sum, views[i] * 3));
     for (const auto& same : on_ranks(2, [&](const PartialState& state) {
            return state.broadcast(state.is_main_process() ? views[i] : views[i] * 0);
@@ -122,15 +133,18 @@ TEST_CASE("tensors of any layout arrive as their values") {
 }
 
 TEST_CASE("every dtype is gathered, and every one that adds is reduced") {
-  for (const auto type : {torch::kBool, torch::kByte, torch::kChar, torch::kShort, torch::kInt, torch::kLong, torch::kHalf,
-                          torch::kBFloat16, torch::kFloat, torch::kDouble, torch::kComplexFloat}) {
+  for (const auto type :
+       {torch::kBool, torch::kByte, torch::kChar, torch::kShort, torch::kInt, torch::kLong,
+        torch::kHalf, torch::kBFloat16, torch::kFloat, torch::kDouble, torch::kComplexFloat}) {
     CAPTURE(type);
     const auto mine = torch::ones({3}, type);
-    for (const auto& all : on_ranks(2, [&](const PartialState& state) { return state.gather(mine); })) {
+    for (const auto& all :
+         on_ranks(2, [&](const PartialState& state) { return state.gather(mine); })) {
       CHECK(all.scalar_type() == type);
       CHECK(torch::equal(all, torch::ones({6}, type)));
     }
-    for (const auto& sum : on_ranks(2, [&](const PartialState& state) { return state.reduce(mine); }))
+    for (const auto& sum :
+         on_ranks(2, [&](const PartialState& state) { return state.reduce(mine); }))
       CHECK(torch::equal(sum, type == torch::kBool ? mine : mine + mine));
   }
 }
@@ -145,9 +159,11 @@ TEST_CASE("nested values and structs are walked") {
     CHECK(torch::equal(scores.losses[1], torch::tensor({2.0f, 3.0f})));
     CHECK(scores.note == "kept");
   }
-  const auto maps = results_of_ranks<std::map<std::string, at::Tensor>>(2, [](const PartialState& state) {
-    return state.reduce(std::map<std::string, at::Tensor>{{"b", torch::ones({2})}, {"a", torch::ones({})}});
-  });
+  const auto maps =
+      results_of_ranks<std::map<std::string, at::Tensor>>(2, [](const PartialState& state) {
+        return state.reduce(
+            std::map<std::string, at::Tensor>{{"b", torch::ones({2})}, {"a", torch::ones({})}});
+      });
   CHECK(maps[1].at("b").sum().item<float>() == 4);
 }
 
@@ -155,10 +171,12 @@ TEST_CASE("a mismatch is a sentence on every rank, with both shapes") {
   for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
          (void)state.gather(torch::ones({2, state.is_main_process() ? 3 : 5}));
        }))
-    CHECK_THAT(error, ContainsSubstring("rank 0 has Float [2, 3]") && ContainsSubstring("rank 1 has Float [2, 5]") &&
+    CHECK_THAT(error, ContainsSubstring("rank 0 has Float [2, 3]") &&
+                          ContainsSubstring("rank 1 has Float [2, 5]") &&
                           ContainsSubstring("pad_across_processes"));
   for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
-         (void)state.reduce(torch::ones({2}, state.is_main_process() ? torch::kFloat : torch::kDouble));
+         (void)state.reduce(
+             torch::ones({2}, state.is_main_process() ? torch::kFloat : torch::kDouble));
        }))
     CHECK_THAT(error, ContainsSubstring("Double [2]"));
 }
@@ -211,7 +229,8 @@ TEST_CASE("B29 the roll call names who is missing") {
         }
       });
   }
-  for (const auto& error : errors) CHECK_THAT(error, ContainsSubstring("2 of 3") && ContainsSubstring("missing: {1}"));
+  for (const auto& error : errors)
+    CHECK_THAT(error, ContainsSubstring("2 of 3") && ContainsSubstring("missing: {1}"));
 }
 
 TEST_CASE("B29 ranks that differ about the world, or claim one place, are told") {
@@ -224,7 +243,8 @@ TEST_CASE("B29 ranks that differ about the world, or claim one place, are told")
     for (size_t i : {0, 1})
       threads.emplace_back([&, i] {
         try {
-          (void)accel::Communicator::over_store(store, i == 0 ? first : second, c10::DeviceType::CPU, options);
+          (void)accel::Communicator::over_store(store, i == 0 ? first : second,
+                                                c10::DeviceType::CPU, options);
         } catch (const accel::Error& error) {
           errors[i] = error.what();
         }
@@ -233,7 +253,8 @@ TEST_CASE("B29 ranks that differ about the world, or claim one place, are told")
     return errors;
   };
   const auto sizes = both({.rank = 0, .size = 2}, {.rank = 1, .size = 3});
-  CHECK_THAT(sizes[0] + sizes[1], ContainsSubstring("world of 3") && ContainsSubstring("same WORLD_SIZE"));
+  CHECK_THAT(sizes[0] + sizes[1],
+             ContainsSubstring("world of 3") && ContainsSubstring("same WORLD_SIZE"));
   const auto claims = both({.rank = 1, .size = 2}, {.rank = 1, .size = 2});
   CHECK_THAT(claims[0] + claims[1], ContainsSubstring("two processes say that they are rank 1"));
 }

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Data-parallel training over ranks: gradients are the mean, reduced once a window; modules that differ are refused.
+// Data-parallel training over ranks: gradients are the mean, reduced once a window; modules that
+// differ are refused.
 #include "support/thread_ranks.hpp"
 
 #include <accel/accel.hpp>
@@ -81,7 +82,8 @@ TEST_CASE("every rank starts with rank 0's parameters, and B23 ends a window wit
     net->weight.fill_(1.0 + state.process_index());
     torch::optim::SGD sgd(net->parameters(), 0.0);
     auto [model, optimizer] = accelerator.prepare(net, sgd);
-    const auto x = state.is_main_process() ? torch::tensor({{0.f}, {2.f}}) : torch::tensor({{10.f}, {14.f}});
+    const auto x =
+        state.is_main_process() ? torch::tensor({{0.f}, {2.f}}) : torch::tensor({{10.f}, {14.f}});
     at::AutoGradMode grad(true);
     accelerator.accumulate(model, [&] {
       auto first = model(x).sum(), second = model(x).sum();  // two forwards before one backward
@@ -95,7 +97,7 @@ TEST_CASE("every rank starts with rank 0's parameters, and B23 ends a window wit
   });
   for (size_t rank : {0, 1}) {
     CHECK(weights[rank].item<float>() == 1.0f);
-    CHECK(means[rank].item<float>() == Catch::Approx(0.19));      // twice rank 0's data
+    CHECK(means[rank].item<float>() == Catch::Approx(0.19));  // twice rank 0's data
     CHECK(variances[rank].item<float>() == Catch::Approx(1.19));
   }
 }
@@ -105,7 +107,8 @@ TEST_CASE("B37 ranks with different models are told which parameter differs") {
          Ddp<accel::accumulate<1>> accelerator{state};
          (void)accelerator.prepare(torch::nn::Linear(2, state.is_main_process() ? 3 : 4));
        }))
-    CHECK_THAT(error, ContainsSubstring("weight Float [3, 2]") && ContainsSubstring("weight Float [4, 2]"));
+    CHECK_THAT(error, ContainsSubstring("weight Float [3, 2]") &&
+                          ContainsSubstring("weight Float [4, 2]"));
   for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
          Ddp<accel::accumulate<1>> accelerator{state};
          auto net = torch::nn::Linear(torch::nn::LinearOptions(2, 3).bias(state.is_main_process()));
@@ -120,13 +123,15 @@ TEST_CASE("an unused parameter is named at the boundary, and allowed where the o
          auto model = accelerator.prepare(std::make_shared<TwoLayers>());
          accelerator.backward(model(torch::ones({1, 2})).sum());
        }))
-    CHECK_THAT(error, ContainsSubstring("unused.weight") && ContainsSubstring("find_unused_parameters"));
+    CHECK_THAT(error,
+               ContainsSubstring("unused.weight") && ContainsSubstring("find_unused_parameters"));
   for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
          accel::AcceleratorOptions options;
          options.ddp.find_unused_parameters = true;
          Ddp<accel::accumulate<1>> accelerator{state, options};
          auto model = accelerator.prepare(std::make_shared<TwoLayers>());
-         for (int step = 0; step < 3; ++step) accelerator.backward(model(torch::ones({1, 2})).sum());
+         for (int step = 0; step < 3; ++step)
+           accelerator.backward(model(torch::ones({1, 2})).sum());
        }))
     CHECK(error.empty());
 }
@@ -183,7 +188,8 @@ TEST_CASE("B11 metrics over an epoch are the dataset, once and in order") {
   for (const auto& all : seen) CHECK(torch::equal(all, torch::arange(9)));
 }
 
-TEST_CASE("B25 uneven batch counts are an error on every rank, with the counts, unless they are allowed") {
+TEST_CASE("B25 uneven batch counts are an error on every rank, with the counts, unless they are "
+          "allowed") {
   const std::vector<at::Tensor> samples(5, torch::ones({}));
   const accel::DataLoaderOptions uneven{.batch_size = 1, .even_batches = false};
   for (const auto& error : errors_of_ranks(2, [&](const PartialState& state) {
@@ -202,7 +208,8 @@ TEST_CASE("B25 uneven batch counts are an error on every rank, with the counts, 
 
 TEST_CASE("a backend of one process refuses several") {
   for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
-         accel::Accelerator<accel::single, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>> accelerator{state};
+         accel::Accelerator<accel::single, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>>
+             accelerator{state};
        }))
     CHECK_THAT(error, ContainsSubstring("use ddp"));
 }

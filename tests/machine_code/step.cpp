@@ -1,15 +1,17 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The step of the trivial policy set beside the loop that one writes by hand, over a model that is nothing but calls.
-// compare.py disassembles this object file and compares the functions; nothing here is ever run.
+// The step of the trivial policy set beside the loop that one writes by hand, over a model that is
+// nothing but calls. compare.py disassembles this object file and compares the functions; nothing
+// here is ever run.
 #include <accel/engine/step.hpp>
 #include <accel/policies.hpp>
 
 #include <functional>
 #include <type_traits>
 
-// The least that the step knows of a model, a loss and an optimizer. Defined nowhere: only the calls matter.
+// The least that the step knows of a model, a loss and an optimizer. Defined nowhere: only the
+// calls matter.
 struct Batch;
 struct Loss {
   void backward() const;
@@ -48,7 +50,8 @@ extern "C" void composed(Model& model, Optimizer& optimizer, const Batch& batch)
 }
 
 // What the comparison must refuse: the same step through a type-erased body.
-extern "C" void dispatched(Model& model, Optimizer& optimizer, const std::function<Loss(Model&)>& forward) {
+extern "C" void dispatched(Model& model, Optimizer& optimizer,
+                           const std::function<Loss(Model&)>& forward) {
   const Loss loss = forward(model);
   loss.backward();
   optimizer.step();

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two ranks as forked processes that agree over a socket pair: for tests of what happens to one rank when the other is
-// killed. Only for programs without LibTorch, whose threads do not survive a fork.
+// Two ranks as forked processes that agree over a socket pair: for tests of what happens to one
+// rank when the other is killed. Only for programs without LibTorch, whose threads do not survive a
+// fork.
 #pragma once
 
 #include <array>
@@ -27,7 +28,8 @@ struct RankEnd {
   std::string error;
 };
 
-/// `rank_body(rank, all_agree)`, once in each of two processes; all_agree is false where the peer is gone.
+/// `rank_body(rank, all_agree)`, once in each of two processes; all_agree is false where the peer
+/// is gone.
 using RankBody = std::function<void(int rank, const std::function<bool(bool)>& all_agree)>;
 
 inline std::array<RankEnd, 2> run_two_ranks(const RankBody& rank_body) {

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a test body as several ranks that are threads of this process: a HashStore and a group each (Gloo, or NCCL with a
-// device each). Milliseconds instead of the seconds that processes take. LibTorch's default generator is one for all
-// threads, so that a body that draws random numbers gives them a generator of its own, or uses processes.
+// Runs a test body as several ranks that are threads of this process: a HashStore and a group each
+// (Gloo, or NCCL with a device each). Milliseconds instead of the seconds that processes take.
+// LibTorch's default generator is one for all threads, so that a body that draws random numbers
+// gives them a generator of its own, or uses processes.
 #pragma once
 
 #include <accel/comm/partial_state.hpp>
@@ -19,7 +20,8 @@
 
 namespace accel::test {
 
-/// Calls `body(PartialState)` on `size` threads at once and waits for all. Rethrows the first rank's exception.
+/// Calls `body(PartialState)` on `size` threads at once and waits for all. Rethrows the first
+/// rank's exception.
 template <class Body>
 void run_ranks(int size, Body&& body, const CommunicatorOptions& options = {},
                c10::DeviceType type = c10::DeviceType::CPU) {
@@ -31,10 +33,12 @@ void run_ranks(int size, Body&& body, const CommunicatorOptions& options = {},
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < size; ++rank)
       threads.emplace_back([&, rank] {
-        at::set_num_threads(1);  // holds for the calling thread only, and another count changes the order of sums
+        at::set_num_threads(
+            1);  // holds for the calling thread only, and another count changes the order of sums
         try {
           const Ranks ranks{.rank = rank, .size = size, .local_rank = rank, .local_size = size};
-          const c10::Device device(type, static_cast<c10::DeviceIndex>(type == c10::DeviceType::CPU ? -1 : rank));
+          const c10::Device device(
+              type, static_cast<c10::DeviceIndex>(type == c10::DeviceType::CPU ? -1 : rank));
           body(PartialState(Communicator::over_store(store, ranks, type, options, name), device));
         } catch (...) {
           failures[static_cast<size_t>(rank)] = std::current_exception();
@@ -47,7 +51,8 @@ void run_ranks(int size, Body&& body, const CommunicatorOptions& options = {},
 
 /// What each rank's body throws, as text; empty for a rank that returns.
 template <class Body>
-std::vector<std::string> errors_of_ranks(int size, Body&& body, const CommunicatorOptions& options = {}) {
+std::vector<std::string> errors_of_ranks(int size, Body&& body,
+                                         const CommunicatorOptions& options = {}) {
   std::vector<std::string> errors(static_cast<size_t>(size));
   run_ranks(
       size,

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files as checkpoints need them: a file that appears under its name only when it is whole and on the disk, and reads
-// at an offset that end in an error instead of a signal. Knows nothing of formats; safetensors and state folders are
-// written through it. Needs no LibTorch.
+// Files as checkpoints need them: a file that appears under its name only when it is whole and on
+// the disk, and reads at an offset that end in an error instead of a signal. Knows nothing of
+// formats; safetensors and state folders are written through it. Needs no LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,9 @@
 
 namespace accel {
 
-/// A file under construction. It is written beside its target as `.<name>.tmp-<process>-<n>` and takes the target's
-/// name in `commit`, so that a reader sees the old content or the new, never a part. Not committed: removed.
+/// A file under construction. It is written beside its target as `.<name>.tmp-<process>-<n>` and
+/// takes the target's name in `commit`, so that a reader sees the old content or the new, never a
+/// part. Not committed: removed.
 class OutputFile {
  public:
   explicit OutputFile(std::filesystem::path target);
@@ -26,11 +27,12 @@ class OutputFile {
   void write(const void* bytes, std::size_t size);
   void write(std::string_view text) { write(text.data(), text.size()); }
 
-  /// Forces the bytes to the disk and replaces the target. The folder's own entry is made durable by `sync_folder`.
+  /// Forces the bytes to the disk and replaces the target. The folder's own entry is made durable
+  /// by `sync_folder`.
   void commit();
 
-  /// The first half of `commit`: forces the bytes to the disk. For files that are to appear together, which flush all
-  /// before the first of them commits.
+  /// The first half of `commit`: forces the bytes to the disk. For files that are to appear
+  /// together, which flush all before the first of them commits.
   void flush();
 
   [[nodiscard]] const std::filesystem::path& target() const noexcept { return target_; }
@@ -53,8 +55,8 @@ class InputFile {
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
   /// Fills `bytes`; throws if the file ends before `offset + size`.
-  // Not a memory map: a map of a file that shrinks, or of a disk that fails, ends the process with SIGBUS, and its
-  // pages count as resident beside the tensors that they are copied to.
+  // Not a memory map: a map of a file that shrinks, or of a disk that fails, ends the process with
+  // SIGBUS, and its pages count as resident beside the tensors that they are copied to.
   void read(std::uint64_t offset, void* bytes, std::size_t size) const;
 
  private:

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tensors of a module by dotted name, out of it and back into it. A tensor that is registered under several names
-// (tied weights) is one tensor: written once, and found again under any of its names. Comes after safetensors.hpp; the
-// names are those that optimizer_state.hpp files its state under. Only declares LibTorch's module.
+// The tensors of a module by dotted name, out of it and back into it. A tensor that is registered
+// under several names (tied weights) is one tensor: written once, and found again under any of its
+// names. Comes after safetensors.hpp; the names are those that optimizer_state.hpp files its state
+// under. Only declares LibTorch's module.
 #pragma once
 
 #include <accel/checkpoint/safetensors.hpp>
@@ -23,8 +24,9 @@ namespace accel {
 struct ModuleState {
   NamedTensors tensors;  ///< the module's own tensors, not copies; each once, under its first name
 
-  /// Further name of a tensor -> its first name. As metadata of a file this is how `safetensors.torch.save_model` of
-  /// Python records tied weights, and what its `load_model` reads.
+  /// Further name of a tensor -> its first name. As metadata of a file this is how
+  /// `safetensors.torch.save_model` of Python records tied weights, and what its `load_model`
+  /// reads.
   std::map<std::string, std::string> aliases;
 };
 
@@ -33,8 +35,9 @@ ModuleState module_state(const torch::nn::Module& module);
 /// Names of parameters, by tensor identity.
 using ParameterNames = std::unordered_map<const c10::TensorImpl*, std::string>;
 
-/// The first name of each tensor of the modules. Names of the second and later modules begin with `model_1.`,
-/// `model_2.` and so on, like their files. A module, or a tensor, that is given twice keeps its first name.
+/// The first name of each tensor of the modules. Names of the second and later modules begin with
+/// `model_1.`, `model_2.` and so on, like their files. A module, or a tensor, that is given twice
+/// keeps its first name.
 ParameterNames parameter_names(const std::vector<const torch::nn::Module*>& modules);
 
 /// What stands in the way of loading a file into a module. Each line names a key.
@@ -50,12 +53,13 @@ struct ModuleMismatch {
   [[nodiscard]] std::string text() const;
 };
 
-/// Copies the file's values into the module's existing tensors, whatever their device; nobody who holds one notices a
-/// change of identity. Floating-point types convert into each other. A missing name is filled from a name that the same
-/// tensor has in the module, or an alias of it that the file's metadata records.
+/// Copies the file's values into the module's existing tensors, whatever their device; nobody who
+/// holds one notices a change of identity. Floating-point types convert into each other. A missing
+/// name is filled from a name that the same tensor has in the module, or an alias of it that the
+/// file's metadata records.
 ///
-/// `strict`: any mismatch is an Error that lists all of them, and nothing is copied. Otherwise what fits is copied and
-/// the rest returned.
+/// `strict`: any mismatch is an Error that lists all of them, and nothing is copied. Otherwise what
+/// fits is copied and the rest returned.
 ModuleMismatch load_module_state(torch::nn::Module& module, const Safetensors& file,
                                  bool strict = true);
 

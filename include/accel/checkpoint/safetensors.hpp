@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensors to and from one safetensors file, as Python's `safetensors.torch` lays it out. Comes after
-// safetensors_header.hpp, which knows the header; before sharded_safetensors.hpp (several files) and module_state.hpp and
-// the rest, which say what the tensors mean. Includes of LibTorch only the tensor.
+// Tensors to and from one safetensors file, as Python's `safetensors.torch` lays it out. Comes
+// after safetensors_header.hpp, which knows the header; before sharded_safetensors.hpp (several
+// files) and module_state.hpp and the rest, which say what the tensors mean. Includes of LibTorch
+// only the tensor.
 #pragma once
 
 #include <accel/checkpoint/file.hpp>
@@ -29,13 +30,15 @@ struct Safetensors {
   std::string source;  ///< the path, for messages
 };
 
-/// Writes the tensors behind a header into an open file. A tensor may be on any device and have any strides; it is
-/// copied dense to the CPU, one at a time. `metadata` gets {"format": "pt"} unless it has a "format".
-/// Refuses, naming it, a tensor that has no data (undefined, meta), is not dense, or has a type the format lacks.
+/// Writes the tensors behind a header into an open file. A tensor may be on any device and have any
+/// strides; it is copied dense to the CPU, one at a time. `metadata` gets {"format": "pt"} unless
+/// it has a "format". Refuses, naming it, a tensor that has no data (undefined, meta), is not
+/// dense, or has a type the format lacks.
 void write_safetensors(OutputFile& file, const NamedTensors& tensors,
                        SafetensorsMetadata metadata = {});
 
-/// Writes one file, atomically: until it is whole and on the disk, an old one stays. Local; one rank calls it.
+/// Writes one file, atomically: until it is whole and on the disk, an old one stays. Local; one
+/// rank calls it.
 void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                       SafetensorsMetadata metadata = {});
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Named tensors as a part of a state folder: where safetensors.hpp and state_folder.hpp meet. Includes of LibTorch only
-// the tensor.
+// Named tensors as a part of a state folder: where safetensors.hpp and state_folder.hpp meet.
+// Includes of LibTorch only the tensor.
 #pragma once
 
 #include <accel/checkpoint/safetensors.hpp>

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an accelerator saves and restores: the list of what was prepared, and how each kind of thing becomes parts of a
-// state folder. The folder itself (atomic, checked) is state_folder.hpp; the accelerator's save_state and load_state
-// forward here.
+// What an accelerator saves and restores: the list of what was prepared, and how each kind of thing
+// becomes parts of a state folder. The folder itself (atomic, checked) is state_folder.hpp; the
+// accelerator's save_state and load_state forward here.
 #pragma once
 
 #include <accel/comm/communicator.hpp>
@@ -32,24 +32,30 @@ struct SavedValue {
   bool optional = false;  ///< a state without it leaves the value as it is
 };
 
-/// The objects that make up a training's state, in the order in which they were prepared. Adding one again does nothing.
+/// The objects that make up a training's state, in the order in which they were prepared. Adding
+/// one again does nothing.
 class TrainingState {
  public:
-  /// An optimizer's own tensor of a parameter, and the model's: the same one, or a 16-bit parameter and its fp32 master.
+  /// An optimizer's own tensor of a parameter, and the model's: the same one, or a 16-bit parameter
+  /// and its fp32 master.
   using ParameterPairs = std::vector<std::pair<at::Tensor, at::Tensor>>;
 
   void add_model(std::shared_ptr<torch::nn::Module> model);
-  void add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::function<ParameterPairs()> parameters);
+  void add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
+                     std::function<ParameterPairs()> parameters);
   void add_loader(std::shared_ptr<LoaderCursor> cursor);
 
   template <class Schedule>
   void add_schedule(std::shared_ptr<Schedule> schedule) {
     if constexpr (std::derived_from<Schedule, torch::optim::LRScheduler>)
       add_schedule(schedule, {[schedule] { return nlohmann::json(detail::steps_of(*schedule)); },
-                              [schedule](const nlohmann::json& steps) { detail::set_steps_of(*schedule, steps); }});
+                              [schedule](const nlohmann::json& steps) {
+                                detail::set_steps_of(*schedule, steps);
+                              }});
     else
-      add_schedule(schedule, {[schedule] { return nlohmann::json(schedule->last_epoch()); },
-                              [schedule](const nlohmann::json& steps) { schedule->load_last_epoch(steps); }});
+      add_schedule(schedule,
+                   {[schedule] { return nlohmann::json(schedule->last_epoch()); },
+                    [schedule](const nlohmann::json& steps) { schedule->load_last_epoch(steps); }});
   }
 
   /// Anything else, under a name of its own.
@@ -58,12 +64,13 @@ class TrainingState {
   /// Forgets models, optimizers, schedules and loaders; values stay.
   void forget_prepared();
 
-  /// Writes everything into a folder, which gets its name when it is whole. Every rank must call this. Each model and
-  /// optimizer is written by rank 0; each rank adds the state of its random numbers.
+  /// Writes everything into a folder, which gets its name when it is whole. Every rank must call
+  /// this. Each model and optimizer is written by rank 0; each rank adds the state of its random
+  /// numbers.
   void save(const std::filesystem::path& folder, const Communicator& communicator) const;
 
-  /// Restores everything from a folder, whatever number of ranks wrote it. Every rank must call this. Throws
-  /// Error(checkpoint), on every rank, that names what is missing or of another shape.
+  /// Restores everything from a folder, whatever number of ranks wrote it. Every rank must call
+  /// this. Throws Error(checkpoint), on every rank, that names what is missing or of another shape.
   void load(const std::filesystem::path& folder, const Communicator& communicator) const;
 
  private:

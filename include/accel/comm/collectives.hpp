@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lifts the communicator's calls to nested values: whatever detail/nested.hpp can walk, tensor by tensor, in an order that
-// is the same on every rank. Comes after communicator.hpp; the accelerator offers these as members.
+// Lifts the communicator's calls to nested values: whatever detail/nested.hpp can walk, tensor by
+// tensor, in an order that is the same on every rank. Comes after communicator.hpp; the accelerator
+// offers these as members.
 #pragma once
 
 #include <accel/comm/communicator.hpp>
@@ -24,8 +25,9 @@ namespace accel {
 template <class T>
 concept NestedTensors = detail::can_hold<at::Tensor, std::remove_cvref_t<T>>::value;
 
-/// Every rank's tensors, concatenated along dim 0 in rank order (0-dim tensors become one row each).
-/// Every rank must call this, with the same structure and shapes; else Error(collective) on all of them.
+/// Every rank's tensors, concatenated along dim 0 in rank order (0-dim tensors become one row
+/// each). Every rank must call this, with the same structure and shapes; else Error(collective) on
+/// all of them.
 template <NestedTensors T>
 [[nodiscard]] T gather(const Communicator& communicator, const T& value) {
   return detail::map_leaves<at::Tensor>(
@@ -40,42 +42,49 @@ template <NestedTensors T>
       value, [&](const at::Tensor& tensor) { return communicator.all_reduce(tensor, reduction); });
 }
 
-/// Rank `from_process`'s tensors on every rank. Every rank must call this, with the same structure and shapes.
+/// Rank `from_process`'s tensors on every rank. Every rank must call this, with the same structure
+/// and shapes.
 template <NestedTensors T>
 [[nodiscard]] T broadcast(const Communicator& communicator, const T& value, int from_process = 0) {
-  return detail::map_leaves<at::Tensor>(
-      value, [&](const at::Tensor& tensor) { return communicator.broadcast(tensor, from_process); });
+  return detail::map_leaves<at::Tensor>(value, [&](const at::Tensor& tensor) {
+    return communicator.broadcast(tensor, from_process);
+  });
 }
 
 namespace detail {
 
-/// `tensor` with `dim` extended to the longest over the ranks by `pad_index`; the same tensor where nothing is missing.
-at::Tensor pad_across_processes(const Communicator& communicator, const at::Tensor& tensor, int64_t dim,
-                                double pad_index, bool pad_first);
+/// `tensor` with `dim` extended to the longest over the ranks by `pad_index`; the same tensor where
+/// nothing is missing.
+at::Tensor pad_across_processes(const Communicator& communicator, const at::Tensor& tensor,
+                                int64_t dim, double pad_index, bool pad_first);
 
 }  // namespace detail
 
-/// Makes every tensor as long in `dim` as the longest of all ranks, filling with `pad_index` after the values (before
-/// them with `pad_first`), so that it can be gathered. The dtype is kept. A tensor that has no such dim is left alone.
-/// Every rank must call this.
+/// Makes every tensor as long in `dim` as the longest of all ranks, filling with `pad_index` after
+/// the values (before them with `pad_first`), so that it can be gathered. The dtype is kept. A
+/// tensor that has no such dim is left alone. Every rank must call this.
 template <NestedTensors T>
-[[nodiscard]] T pad_across_processes(const Communicator& communicator, const T& value, int64_t dim = 0,
-                                     double pad_index = 0, bool pad_first = false) {
+[[nodiscard]] T pad_across_processes(const Communicator& communicator, const T& value,
+                                     int64_t dim = 0, double pad_index = 0,
+                                     bool pad_first = false) {
   return detail::map_leaves<at::Tensor>(value, [&](const at::Tensor& tensor) {
     return detail::pad_across_processes(communicator, tensor, dim, pad_index, pad_first);
   });
 }
 
-/// The half-open range of `count` items that belongs to a rank: as even as can be, the first ranks one longer.
-[[nodiscard]] inline std::pair<int64_t, int64_t> share_of(int64_t count, int rank, int size) noexcept {
+/// The half-open range of `count` items that belongs to a rank: as even as can be, the first ranks
+/// one longer.
+[[nodiscard]] inline std::pair<int64_t, int64_t> share_of(int64_t count, int rank,
+                                                          int size) noexcept {
   const int64_t each = count / size;
   const int64_t longer = count % size;
   const int64_t begin = rank * each + std::min<int64_t>(rank, longer);
   return {begin, begin + each + (rank < longer ? 1 : 0)};
 }
 
-/// This rank's share of a list: a contiguous part, as even as can be. With `apply_padding` every rank gets as many as the
-/// longest share, the missing ones being copies of the last item of the whole list. Local; no communication.
+/// This rank's share of a list: a contiguous part, as even as can be. With `apply_padding` every
+/// rank gets as many as the longest share, the missing ones being copies of the last item of the
+/// whole list. Local; no communication.
 template <class Item>
 [[nodiscard]] std::vector<Item> split_between_processes(const Communicator& communicator,
                                                         const std::vector<Item>& items,
@@ -92,6 +101,7 @@ template <class Item>
 
 /// The same for the rows of a tensor (dim 0).
 [[nodiscard]] at::Tensor split_between_processes(const Communicator& communicator,
-                                                 const at::Tensor& rows, bool apply_padding = false);
+                                                 const at::Tensor& rows,
+                                                 bool apply_padding = false);
 
 }  // namespace accel

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The connection between the ranks of a job: the store they meet in and the c10d process group they talk over, behind an
-// interface of tensors and bytes that is right for every dtype and layout. Comes after ranks.hpp, which says who we are;
-// collectives.hpp lifts its calls to nested values. This header stays free of c10d's (ten seconds of compile time).
+// The connection between the ranks of a job: the store they meet in and the c10d process group they
+// talk over, behind an interface of tensors and bytes that is right for every dtype and layout.
+// Comes after ranks.hpp, which says who we are; collectives.hpp lifts its calls to nested values.
+// This header stays free of c10d's (ten seconds of compile time).
 #pragma once
 
 #include <accel/comm/ranks.hpp>
@@ -32,27 +33,29 @@ enum class Reduction { sum, mean, max, min };
 struct CommunicatorOptions {
   std::chrono::milliseconds startup_timeout{60'000};      ///< for all ranks to arrive
   std::chrono::milliseconds collective_timeout{300'000};  ///< for one collective
-  std::string interface;  ///< network interface to bind, such as "eth0"; empty: loopback on one host, else by host name
+  std::string interface;  ///< network interface to bind, such as "eth0"; empty: loopback on one
+                          ///< host, else by host name
 };
 
-/// The ranks of a job, connected. Copies share the connection. A job of one process has no connection, and every call
-/// returns at once with the right value.
+/// The ranks of a job, connected. Copies share the connection. A job of one process has no
+/// connection, and every call returns at once with the right value.
 ///
-/// Every member function that communicates is collective: *every rank must call this*, in the same order.
-/// Errors are `Error(collective)`; after one, the connection is not to be used again.
+/// Every member function that communicates is collective: *every rank must call this*, in the same
+/// order. Errors are `Error(collective)`; after one, the connection is not to be used again.
 class Communicator {
  public:
   /// One process, no connection.
   Communicator();
 
-  /// Connects the ranks that `discover_ranks` found: opens the store (rank 0 serves it unless an agent does), calls the
-  /// roll, opens a group for `device` (Gloo for the CPU, NCCL for CUDA). Every rank must call this.
-  /// Throws Error(collective) that names the ranks that are missing, claimed twice, or of another world size.
+  /// Connects the ranks that `discover_ranks` found: opens the store (rank 0 serves it unless an
+  /// agent does), calls the roll, opens a group for `device` (Gloo for the CPU, NCCL for CUDA).
+  /// Every rank must call this. Throws Error(collective) that names the ranks that are missing,
+  /// claimed twice, or of another world size.
   static Communicator connect(const Ranks& ranks, c10::DeviceType device,
                               const CommunicatorOptions& options = {});
 
-  /// Connects over a store that the caller has: inside an MPI program, or ranks that are threads of one process (a
-  /// c10d::HashStore). Several connections over one store are told apart by `name`.
+  /// Connects over a store that the caller has: inside an MPI program, or ranks that are threads of
+  /// one process (a c10d::HashStore). Several connections over one store are told apart by `name`.
   static Communicator over_store(c10::intrusive_ptr<c10d::Store> store, const Ranks& ranks,
                                  c10::DeviceType device, const CommunicatorOptions& options = {},
                                  const std::string& name = "accel");
@@ -70,12 +73,14 @@ class Communicator {
   /// Returns when every rank has called it.
   void barrier() const;
 
-  /// A new tensor of `tensor`'s shape: its values over the ranks, combined. Integers are exact; 16-bit floats are summed in
-  /// fp32; bool is summed as "or", its max as "or", its min as "and". The mean of integers is refused: it has no integer value.
-  /// Shapes and dtypes are compared first, so that a mismatch is an error on every rank.
+  /// A new tensor of `tensor`'s shape: its values over the ranks, combined. Integers are exact;
+  /// 16-bit floats are summed in fp32; bool is summed as "or", its max as "or", its min as "and".
+  /// The mean of integers is refused: it has no integer value. Shapes and dtypes are compared
+  /// first, so that a mismatch is an error on every rank.
   [[nodiscard]] at::Tensor all_reduce(const at::Tensor& tensor, Reduction reduction) const;
 
-  /// Every rank's tensor, concatenated along dim 0 in rank order; a 0-dim tensor counts as one row. Shapes must be equal.
+  /// Every rank's tensor, concatenated along dim 0 in rank order; a 0-dim tensor counts as one row.
+  /// Shapes must be equal.
   [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) const;
 
   /// Rank `root`'s tensor on every rank. The others' tensor gives shape and dtype.

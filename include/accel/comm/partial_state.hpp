@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The processes of a job without the training: who we are, where our tensors live, and what ranks do together. The
-// Accelerator is one of these; a program that only wants to share work among ranks uses it alone.
+// The processes of a job without the training: who we are, where our tensors live, and what ranks
+// do together. The Accelerator is one of these; a program that only wants to share work among ranks
+// uses it alone.
 #pragma once
 
 #include <accel/comm/collectives.hpp>
@@ -20,11 +21,13 @@
 
 namespace accel {
 
-/// The device of this rank: of `automatic`, CUDA where there is one, else the CPU. `index` picks among several; by
-/// default the local rank does. Throws Error(config) where the device does not exist.
+/// The device of this rank: of `automatic`, CUDA where there is one, else the CPU. `index` picks
+/// among several; by default the local rank does. Throws Error(config) where the device does not
+/// exist.
 c10::Device device_of(device_kind kind, const Ranks& ranks, int index = -1);
 
-/// The processes of a job. Copies share the connection. A CUDA device becomes the current one of the thread that makes one.
+/// The processes of a job. Copies share the connection. A CUDA device becomes the current one of
+/// the thread that makes one.
 class PartialState {
  public:
   /// Finds the ranks in the environment and connects them. Every rank must call this.
@@ -35,11 +38,15 @@ class PartialState {
   PartialState(Communicator communicator, c10::Device device);
 
   [[nodiscard]] int process_index() const noexcept { return communicator_.rank(); }
-  [[nodiscard]] int local_process_index() const noexcept { return communicator_.ranks().local_rank; }
+  [[nodiscard]] int local_process_index() const noexcept {
+    return communicator_.ranks().local_rank;
+  }
   [[nodiscard]] int num_processes() const noexcept { return communicator_.size(); }
   [[nodiscard]] bool is_main_process() const noexcept { return process_index() == 0; }
   [[nodiscard]] bool is_local_main_process() const noexcept { return local_process_index() == 0; }
-  [[nodiscard]] bool is_last_process() const noexcept { return process_index() == num_processes() - 1; }
+  [[nodiscard]] bool is_last_process() const noexcept {
+    return process_index() == num_processes() - 1;
+  }
   [[nodiscard]] bool use_distributed() const noexcept { return num_processes() > 1; }
   [[nodiscard]] c10::Device device() const noexcept { return device_; }
   [[nodiscard]] const Communicator& communicator() const noexcept { return communicator_; }
@@ -74,8 +81,9 @@ class PartialState {
     if (process_index() == index) std::forward<Function>(function)();
   }
 
-  /// Calls `function` on every rank: on the main process first, on the others when it has returned there, say to download
-  /// once and then read. Every rank must call this. If it throws on the main process, every rank throws.
+  /// Calls `function` on every rank: on the main process first, on the others when it has returned
+  /// there, say to download once and then read. Every rank must call this. If it throws on the main
+  /// process, every rank throws.
   template <class Function>
   void main_process_first(Function&& function) const {
     first(is_main_process(), std::forward<Function>(function));
@@ -105,7 +113,8 @@ class PartialState {
     return accel::pad_across_processes(communicator_, value, dim, pad_index, pad_first);
   }
   template <class Items>
-  [[nodiscard]] Items split_between_processes(const Items& items, bool apply_padding = false) const {
+  [[nodiscard]] Items split_between_processes(const Items& items,
+                                              bool apply_padding = false) const {
     return accel::split_between_processes(communicator_, items, apply_padding);
   }
 
@@ -124,7 +133,8 @@ class PartialState {
     if (failure) std::rethrow_exception(failure);
     if (!went_well)
       detail::fail(ErrorCategory::collective,
-                   "accel: rank {}: what the main process was to do first has failed there; its own message says why",
+                   "accel: rank {}: what the main process was to do first has failed there; its "
+                   "own message says why",
                    process_index());
     if (!mine) function();
   }

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which loaders are being iterated, innermost last. prepared_loader.hpp enters and leaves; accumulation asks whether this is
-// the last batch, and the gathering of metrics how many of its samples are real. Needs no LibTorch.
+// Which loaders are being iterated, innermost last. prepared_loader.hpp enters and leaves;
+// accumulation asks whether this is the last batch, and the gathering of metrics how many of its
+// samples are real. Needs no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +12,17 @@
 
 namespace accel {
 
-/// The loaders that are being iterated by the thread that owns this object. A validation loop inside a training loop sees
-/// the flags of its own loader, and the training loop sees its own again afterwards.
+/// The loaders that are being iterated by the thread that owns this object. A validation loop
+/// inside a training loop sees the flags of its own loader, and the training loop sees its own
+/// again afterwards.
 class ActiveLoaders {
  public:
-  /// One iteration. Enters at construction and leaves at destruction, in whatever order iterations end.
+  /// One iteration. Enters at construction and leaves at destruction, in whatever order iterations
+  /// end.
   class Iteration {
    public:
-    /// `remainder`: IndexPlan::remainder() of the epoch. A null `loaders` is allowed: nobody asks then.
+    /// `remainder`: IndexPlan::remainder() of the epoch. A null `loaders` is allowed: nobody asks
+    /// then.
     Iteration(std::shared_ptr<ActiveLoaders> loaders, std::int64_t remainder);
     ~Iteration();
     Iteration(Iteration&& other) noexcept;
@@ -42,7 +46,8 @@ class ActiveLoaders {
   /// Whether a loader is being iterated.
   [[nodiscard]] bool in_dataloader() const noexcept { return !stack_.empty(); }
 
-  /// Whether the innermost loader has handed out its last batch; true while that batch is processed, false outside a loop.
+  /// Whether the innermost loader has handed out its last batch; true while that batch is
+  /// processed, false outside a loop.
   [[nodiscard]] bool end_of_dataloader() const noexcept;
 
   /// The innermost loader's remainder (see IndexPlan); -1 outside a loop.

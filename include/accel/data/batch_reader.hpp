@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads one batch: samples from the dataset, a batch from the collation, and an error that says which samples it was.
-// Comes after dataset.hpp and collate.hpp; loader_epoch.hpp calls it, on several threads if asked to.
+// Reads one batch: samples from the dataset, a batch from the collation, and an error that says
+// which samples it was. Comes after dataset.hpp and collate.hpp; loader_epoch.hpp calls it, on
+// several threads if asked to.
 #pragma once
 
 #include <accel/data/collate.hpp>
@@ -21,23 +22,27 @@
 
 namespace accel {
 
-/// A function that makes a batch of what the dataset gives: by value, the std::vector of samples (or the batch, if the
-/// dataset makes batches). It is copied for each epoch and each thread.
+/// A function that makes a batch of what the dataset gives: by value, the std::vector of samples
+/// (or the batch, if the dataset makes batches). It is copied for each epoch and each thread.
 template <class Collate, class Dataset>
 concept CollateFor =
     (std::copy_constructible<Collate> && std::invocable<Collate&, detail::SamplesOf<Dataset>>) ||
-    detail::unmet<"accel: a collate function needs to be callable with the std::vector of samples that the dataset gives; "
-                  "use a copyable function object, or leave it out", Collate, Dataset>;
+    detail::unmet<"accel: a collate function needs to be callable with the std::vector of samples "
+                  "that the dataset gives; "
+                  "use a copyable function object, or leave it out",
+                  Collate, Dataset>;
 
 namespace detail {
 
-/// To be called while an exception is handled: throws Error that names the samples, with that exception nested in it.
+/// To be called while an exception is handled: throws Error that names the samples, with that
+/// exception nested in it.
 [[noreturn]] void rethrow_naming_samples(c10::ArrayRef<std::size_t> indices);
 
 /// `tensor` on `device`; itself if it is there, or undefined.
 at::Tensor to_device(const at::Tensor& tensor, c10::Device device, bool non_blocking);
 
-/// `tensor` in pinned memory, from where copies to a CUDA device need not wait; itself if it is not on the CPU.
+/// `tensor` in pinned memory, from where copies to a CUDA device need not wait; itself if it is not
+/// on the CPU.
 at::Tensor to_pinned_memory(const at::Tensor& tensor);
 
 /// Replaces the tensors in a batch, whatever its structure.
@@ -58,7 +63,8 @@ class BatchReader {
   /// Whether other threads can have a reader of their own.
   static constexpr bool can_be_cloned = ReadsConst<Dataset> || std::copy_constructible<Dataset>;
 
-  /// A reader for another thread. It shares a dataset that is not changed by reading, and copies one that may be.
+  /// A reader for another thread. It shares a dataset that is not changed by reading, and copies
+  /// one that may be.
   [[nodiscard]] BatchReader clone() const
     requires can_be_cloned
   {

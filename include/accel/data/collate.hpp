@@ -1,17 +1,19 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makes one batch of the samples that a dataset gave: the default rule of a loader, which a function of the user replaces.
-// Comes after dataset.hpp; the batch has the samples' structure, so that detail/nested.hpp can walk it.
+// Makes one batch of the samples that a dataset gave: the default rule of a loader, which a
+// function of the user replaces. Comes after dataset.hpp; the batch has the samples' structure, so
+// that detail/nested.hpp can walk it.
 //
 //   sample                                      batch
 //   at::Tensor                                  the tensors stacked along a new dim 0
-//   a number                                    a 1-dim tensor: bool, int64 for every integer, float32 or float64
-//   std::vector or std::array of numbers        a 2-dim tensor, one row a sample; the lengths must be equal
-//   std::string                                 a std::vector of them
-//   std::pair, std::tuple, torch::data::Example the same, of batches; an Example without a target is its data
-//   other std::vector and std::array, std::map  the same, of batches; lengths and keys must be equal
-//   a struct that Boost.Hana knows              the same struct; its members must have the type of their own batch
+//   a number                                    a 1-dim tensor: bool, int64 for every integer,
+//   float32 or float64 std::vector or std::array of numbers        a 2-dim tensor, one row a
+//   sample; the lengths must be equal std::string                                 a std::vector of
+//   them std::pair, std::tuple, torch::data::Example the same, of batches; an Example without a
+//   target is its data other std::vector and std::array, std::map  the same, of batches; lengths
+//   and keys must be equal a struct that Boost.Hana knows              the same struct; its members
+//   must have the type of their own batch
 #pragma once
 
 #include <accel/detail/error.hpp>
@@ -50,24 +52,28 @@ at::Tensor stack_samples(const std::vector<at::Tensor>& samples);
 /// An uninitialised contiguous tensor on the CPU.
 at::Tensor empty_batch(c10::IntArrayRef sizes, c10::ScalarType type);
 
-[[noreturn]] void fail_lengths(const char* what, std::size_t first, std::size_t other, std::size_t sample);
+[[noreturn]] void fail_lengths(const char* what, std::size_t first, std::size_t other,
+                               std::size_t sample);
 
 template <class T>
 concept Number = std::is_arithmetic_v<T>;
 
-/// The type that numbers have in a batch. Integers become int64, which is what class indices have to be.
+/// The type that numbers have in a batch. Integers become int64, which is what class indices have
+/// to be.
 template <Number T>
-using BatchNumber = std::conditional_t<std::is_same_v<T, bool>, bool,
-                                       std::conditional_t<std::is_floating_point_v<T>,
-                                                          std::conditional_t<std::is_same_v<T, float>, float, double>,
-                                                          std::int64_t>>;
+using BatchNumber = std::conditional_t<
+    std::is_same_v<T, bool>, bool,
+    std::conditional_t<std::is_floating_point_v<T>,
+                       std::conditional_t<std::is_same_v<T, float>, float, double>, std::int64_t>>;
 
-/// The rule above. One function a kind of sample; each takes the column of that part of all samples.
+/// The rule above. One function a kind of sample; each takes the column of that part of all
+/// samples.
 struct Collator {
   template <class T>
   static auto rows(std::vector<T>) {
     static_assert(unmet<"no rule", T>,
-                  "accel: default_collate needs tensors, numbers, strings, or containers and structs of them; adapt the "
+                  "accel: default_collate needs tensors, numbers, strings, or containers and "
+                  "structs of them; adapt the "
                   "struct with BOOST_HANA_ADAPT_STRUCT, or pass a collate function");
   }
 
@@ -78,7 +84,8 @@ struct Collator {
   template <Number T>
   static at::Tensor rows(std::vector<T> column) {
     using Element = BatchNumber<T>;
-    auto batch = empty_batch({static_cast<std::int64_t>(column.size())}, c10::CppTypeToScalarType<Element>::value);
+    auto batch = empty_batch({static_cast<std::int64_t>(column.size())},
+                             c10::CppTypeToScalarType<Element>::value);
     auto* out = batch.template mutable_data_ptr<Element>();
     for (const T number : column) *out++ = static_cast<Element>(number);
     return batch;
@@ -89,8 +96,9 @@ struct Collator {
   static at::Tensor rows(std::vector<T> column) {
     using Element = BatchNumber<typename T::value_type>;
     check_lengths(column);
-    auto batch = empty_batch({static_cast<std::int64_t>(column.size()), static_cast<std::int64_t>(column[0].size())},
-                             c10::CppTypeToScalarType<Element>::value);
+    auto batch = empty_batch(
+        {static_cast<std::int64_t>(column.size()), static_cast<std::int64_t>(column[0].size())},
+        c10::CppTypeToScalarType<Element>::value);
     auto* out = batch.template mutable_data_ptr<Element>();
     for (const T& row : column)
       for (const auto number : row) *out++ = static_cast<Element>(number);
@@ -102,7 +110,8 @@ struct Collator {
   static auto rows(std::vector<std::array<T, N>> column) {
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
       using Batch = decltype(rows(std::vector<T>()));
-      return std::array<Batch, N>{rows(part(column, [](auto& sample) -> T& { return sample[I]; }))...};
+      return std::array<Batch, N>{
+          rows(part(column, [](auto& sample) -> T& { return sample[I]; }))...};
     }(std::make_index_sequence<N>());
   }
 
@@ -123,19 +132,22 @@ struct Collator {
     std::map<typename T::key_type, decltype(rows(std::vector<Value>()))> batch;
     check_lengths(column);
     for (const auto& [key, first] : column[0])
-      batch.emplace(key, rows(part(column, [&key](T& sample) -> Value& {
-        const auto found = sample.find(key);
-        if (found == sample.end())
-          fail(ErrorCategory::data, "the samples of a batch are maps with different keys; pass a collate function");
-        return found->second;
-      })));
+      batch.emplace(
+          key, rows(part(column, [&key](T& sample) -> Value& {
+            const auto found = sample.find(key);
+            if (found == sample.end())
+              fail(ErrorCategory::data,
+                   "the samples of a batch are maps with different keys; pass a collate function");
+            return found->second;
+          })));
     return batch;
   }
 
   template <class... T>
   static auto rows(std::vector<std::tuple<T...>> column) {
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return std::make_tuple(rows(part(column, [](auto& sample) -> T& { return std::get<I>(sample); }))...);
+      return std::make_tuple(
+          rows(part(column, [](auto& sample) -> T& { return std::get<I>(sample); }))...);
     }(std::index_sequence_for<T...>());
   }
 
@@ -152,7 +164,8 @@ struct Collator {
       return data;
     } else {
       auto target = rows(part(column, [](auto& sample) -> Target& { return sample.target; }));
-      return torch::data::Example<decltype(data), decltype(target)>(std::move(data), std::move(target));
+      return torch::data::Example<decltype(data), decltype(target)>(std::move(data),
+                                                                    std::move(target));
     }
   }
 
@@ -163,7 +176,8 @@ struct Collator {
       auto get = boost::hana::second(member);
       using Member = std::remove_cvref_t<decltype(get(batch))>;
       static_assert(std::is_same_v<decltype(rows(std::vector<Member>())), Member>,
-                    "accel: a struct is collated into a batch of its own type, so its members need the type that their "
+                    "accel: a struct is collated into a batch of its own type, so its members need "
+                    "the type that their "
                     "batch has; use at::Tensor for numbers, or pass a collate function");
       get(batch) = rows(part(column, [get](T& sample) -> Member& { return get(sample); }));
     });
@@ -184,14 +198,15 @@ struct Collator {
   static void check_lengths(const std::vector<Sequence>& column) {
     for (std::size_t sample = 1; sample < column.size(); ++sample)
       if (column[sample].size() != column[0].size())
-        fail_lengths(is_map<Sequence> ? "keys" : "elements", column[0].size(), column[sample].size(), sample);
+        fail_lengths(is_map<Sequence> ? "keys" : "elements", column[0].size(),
+                     column[sample].size(), sample);
   }
 };
 
 }  // namespace detail
 
-/// The default collation: see the table at the head of this file. What is no std::vector of samples is a batch already, made
-/// by the dataset (torch's Stack<> does), and is passed on.
+/// The default collation: see the table at the head of this file. What is no std::vector of samples
+/// is a batch already, made by the dataset (torch's Stack<> does), and is passed on.
 struct DefaultCollate {
   template <class Sample>
   [[nodiscard]] auto operator()(std::vector<Sample> samples) const {

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The loader that a user makes: a dataset, options, and how samples become a batch. It can be iterated as it is, as one
-// process; an accelerator's prepare() makes a PreparedDataLoader of it.
+// The loader that a user makes: a dataset, options, and how samples become a batch. It can be
+// iterated as it is, as one process; an accelerator's prepare() makes a PreparedDataLoader of it.
 #pragma once
 
 #include <accel/data/collate.hpp>
@@ -17,20 +17,24 @@ namespace accel {
 
 /// A dataset in batches. Copies share dataset and position. Made by data_loader().
 ///
-/// With `num_workers`, threads read ahead; the order is the same. A dataset whose get() (or get_batch()) is const is shared
-/// by them, any other is copied for each at the start of an epoch, as LibTorch's loader does.
+/// With `num_workers`, threads read ahead; the order is the same. A dataset whose get() (or
+/// get_batch()) is const is shared by them, any other is copied for each at the start of an epoch,
+/// as LibTorch's loader does.
 template <MapDataset Dataset, CollateFor<Dataset> Collate = DefaultCollate>
 class DataLoader : public detail::Loader<Dataset, Collate> {
  public:
-  DataLoader(std::shared_ptr<Dataset> dataset, const DataLoaderOptions& options = {}, Collate collate = {})
-      : detail::Loader<Dataset, Collate>({check(std::move(dataset)), std::move(collate)}, options, {}) {}
+  DataLoader(std::shared_ptr<Dataset> dataset, const DataLoaderOptions& options = {},
+             Collate collate = {})
+      : detail::Loader<Dataset, Collate>({check(std::move(dataset)), std::move(collate)}, options,
+                                         {}) {}
 
  private:
   template <MapDataset D, CollateFor<D> C>
   friend class PreparedDataLoader;
 
   static std::shared_ptr<Dataset> check(std::shared_ptr<Dataset> dataset) {
-    if (!dataset) detail::fail(ErrorCategory::usage, "a loader was given a null pointer to a dataset");
+    if (!dataset)
+      detail::fail(ErrorCategory::usage, "a loader was given a null pointer to a dataset");
     return dataset;
   }
 };
@@ -39,7 +43,8 @@ class DataLoader : public detail::Loader<Dataset, Collate> {
 ///
 ///     auto loader = accel::data_loader(std::move(samples), {.batch_size = 64, .shuffle = true});
 template <MapDataset Dataset, CollateFor<Dataset> Collate = DefaultCollate>
-[[nodiscard]] DataLoader<Dataset, Collate> data_loader(Dataset dataset, const DataLoaderOptions& options = {},
+[[nodiscard]] DataLoader<Dataset, Collate> data_loader(Dataset dataset,
+                                                       const DataLoaderOptions& options = {},
                                                        Collate collate = {}) {
   return {std::make_shared<Dataset>(std::move(dataset)), options, std::move(collate)};
 }
@@ -47,7 +52,8 @@ template <MapDataset Dataset, CollateFor<Dataset> Collate = DefaultCollate>
 /// A loader of a dataset that others hold too.
 template <MapDataset Dataset, CollateFor<Dataset> Collate = DefaultCollate>
 [[nodiscard]] DataLoader<Dataset, Collate> data_loader(std::shared_ptr<Dataset> dataset,
-                                                       const DataLoaderOptions& options = {}, Collate collate = {}) {
+                                                       const DataLoaderOptions& options = {},
+                                                       Collate collate = {}) {
   return {std::move(dataset), options, std::move(collate)};
 }
 

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a dataset is: something with a number of samples, any of which can be asked for. LibTorch's datasets and their
-// .map(transform) chains are, and so is a std::vector of samples. collate.hpp makes a batch of what is read here.
+// What a dataset is: something with a number of samples, any of which can be asked for. LibTorch's
+// datasets and their .map(transform) chains are, and so is a std::vector of samples. collate.hpp
+// makes a batch of what is read here.
 #pragma once
 
 #include <accel/detail/error.hpp>
@@ -31,7 +32,8 @@ concept Counted = requires(const Dataset& dataset) {
   { dataset.size() } -> std::convertible_to<std::optional<std::size_t>>;
 };
 
-// A result that may be empty is how LibTorch's stateful datasets say that the stream has ended: no map-style dataset.
+// A result that may be empty is how LibTorch's stateful datasets say that the stream has ended: no
+// map-style dataset.
 template <class Dataset>
 concept ReadsBatches = requires(Dataset& dataset, c10::ArrayRef<std::size_t> indices) {
   dataset.get_batch(indices);
@@ -49,16 +51,19 @@ concept IsIndexed = requires(Dataset& dataset, std::size_t index) { dataset[inde
 /// A dataset whose samples are numbered 0 .. size()-1 and can be read in any order:
 ///   size()                 a number, or a std::optional of one that is never empty
 ///   and one of
-///   get_batch(indices)     the samples `indices` (c10::ArrayRef<size_t>), as a batch, or as a std::vector of samples
-///   get(index)             one sample
-///   dataset[index]         one sample, as std::vector has it
-/// Reading the same index twice gives the same sample, unless its author wants it otherwise (the compiler cannot see that).
+///   get_batch(indices)     the samples `indices` (c10::ArrayRef<size_t>), as a batch, or as a
+///   std::vector of samples get(index)             one sample dataset[index]         one sample, as
+///   std::vector has it
+/// Reading the same index twice gives the same sample, unless its author wants it otherwise (the
+/// compiler cannot see that).
 template <class Dataset>
 concept MapDataset =
     (detail::Counted<Dataset> && (detail::ReadsBatches<Dataset> || detail::ReadsSamples<Dataset> ||
                                   detail::IsIndexed<Dataset>)) ||
-    detail::unmet<"accel: a loader needs a dataset with size() and get(index), get_batch(indices) or operator[]; "
-                  "use a std::vector of samples, a torch::data dataset, or add those members", Dataset>;
+    detail::unmet<"accel: a loader needs a dataset with size() and get(index), get_batch(indices) "
+                  "or operator[]; "
+                  "use a std::vector of samples, a torch::data dataset, or add those members",
+                  Dataset>;
 
 namespace detail {
 
@@ -67,7 +72,8 @@ template <MapDataset Dataset>
 std::int64_t dataset_size(const Dataset& dataset) {
   const std::optional<std::size_t> size = dataset.size();
   if (!size.has_value())
-    fail(ErrorCategory::data, "the dataset does not know its size(); a loader needs a dataset that does");
+    fail(ErrorCategory::data,
+         "the dataset does not know its size(); a loader needs a dataset that does");
   return static_cast<std::int64_t>(*size);
 }
 
@@ -97,9 +103,10 @@ using SamplesOf = decltype(read_samples(std::declval<Dataset&>(), c10::ArrayRef<
 
 /// Whether reading leaves the dataset as it is, so that threads may read one object at once.
 template <class Dataset>
-concept ReadsConst = (ReadsBatches<Dataset> && ReadsBatches<const Dataset>) ||
-                     (!ReadsBatches<Dataset> && ReadsSamples<Dataset> && ReadsSamples<const Dataset>) ||
-                     (!ReadsBatches<Dataset> && !ReadsSamples<Dataset> && IsIndexed<const Dataset>);
+concept ReadsConst =
+    (ReadsBatches<Dataset> && ReadsBatches<const Dataset>) ||
+    (!ReadsBatches<Dataset> && ReadsSamples<Dataset> && ReadsSamples<const Dataset>) ||
+    (!ReadsBatches<Dataset> && !ReadsSamples<Dataset> && IsIndexed<const Dataset>);
 
 }  // namespace detail
 }  // namespace accel

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// IDX files, the format of MNIST and the many sets made in its image (Fashion-MNIST, EMNIST, KMNIST), gzip-compressed or
-// not, as a dataset. The images stay in memory as the bytes they are; a batch is made of them in one pass.
+// IDX files, the format of MNIST and the many sets made in its image (Fashion-MNIST, EMNIST,
+// KMNIST), gzip-compressed or not, as a dataset. The images stay in memory as the bytes they are; a
+// batch is made of them in one pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,8 +24,9 @@ struct IdxArray {
   std::vector<std::uint8_t> bytes;  ///< row-major
 };
 
-/// Reads an IDX file of unsigned bytes. Throws Error(data) that names the file and what is wrong with it: not there, not
-/// gzip though its name says so, not IDX, of another type, more or fewer bytes than its sizes say.
+/// Reads an IDX file of unsigned bytes. Throws Error(data) that names the file and what is wrong
+/// with it: not there, not gzip though its name says so, not IDX, of another type, more or fewer
+/// bytes than its sizes say.
 [[nodiscard]] IdxArray read_idx(const std::filesystem::path& file);
 
 /// The two files of a set of labelled images.
@@ -35,8 +37,9 @@ struct IdxFiles {
 
 enum class IdxSplit { train, test };
 
-/// Finds the files of a split in `directory`: train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-... (test-...),
-/// also with .idx3 for -idx3, and with or without .gz. Throws Error(data) that lists what was looked for.
+/// Finds the files of a split in `directory`: train-images-idx3-ubyte and train-labels-idx1-ubyte,
+/// or t10k-... (test-...), also with .idx3 for -idx3, and with or without .gz. Throws Error(data)
+/// that lists what was looked for.
 [[nodiscard]] IdxFiles find_idx_files(const std::filesystem::path& directory, IdxSplit split);
 
 /// How a byte becomes a float: (byte / 255 - mean) / standard_deviation.
@@ -45,12 +48,14 @@ struct IdxOptions {
   float standard_deviation = 1.0F;
 };
 
-/// Labelled grey images: a dataset whose samples are float32 [1, height, width] with an int64 label. Reading is const.
+/// Labelled grey images: a dataset whose samples are float32 [1, height, width] with an int64
+/// label. Reading is const.
 class IdxImages {
  public:
   using Example = torch::data::Example<>;
 
-  /// Throws Error(data) where a file is malformed or the two do not fit together; Error(config) for options that cannot be.
+  /// Throws Error(data) where a file is malformed or the two do not fit together; Error(config) for
+  /// options that cannot be.
   explicit IdxImages(const IdxFiles& files, const IdxOptions& options = {});
   IdxImages(const std::filesystem::path& directory, IdxSplit split, const IdxOptions& options = {});
 

@@ -1,17 +1,21 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which samples make up which batch of which rank, as arithmetic on positions in an order: no data, no communication, no
-// LibTorch, and nothing stored, so that an epoch of a billion samples costs as much as one of ten. Every rank computes its
-// own part, and the parts fit. The order itself comes from sampler.hpp; data_loader.hpp reads the batches.
+// Which samples make up which batch of which rank, as arithmetic on positions in an order: no data,
+// no communication, no LibTorch, and nothing stored, so that an epoch of a billion samples costs as
+// much as one of ten. Every rank computes its own part, and the parts fit. The order itself comes
+// from sampler.hpp; data_loader.hpp reads the batches.
 //
-// A round is one batch on every rank. It covers a run of neighbouring positions, cut into one slice a rank:
+// A round is one batch on every rank. It covers a run of neighbouring positions, cut into one slice
+// a rank:
 //
 //     10 samples, batch_size 2, 2 ranks        round 0    round 1    round 2
 //       rank 0                                  0 1        4 5        8 9
-//       rank 1                                  2 3        6 7        0 1   <- starts over: even_batches
+//       rank 1                                  2 3        6 7        0 1   <- starts over:
+//       even_batches
 //
-// With split_batches, `batch_size` is the size of a whole round; else it is the size of a slice. That is all the difference.
+// With split_batches, `batch_size` is the size of a whole round; else it is the size of a slice.
+// That is all the difference.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +31,15 @@ struct IndexPlanOptions {
   std::int64_t batch_size = 1;  ///< of one rank; with `split_batches`, of all ranks together
   int num_processes = 1;
   int process_index = 0;
-  bool drop_last = false;     ///< leave the last round out if there are not enough samples for it
-  bool even_batches = true;   ///< fill the last round with the epoch's first samples, so that ranks have equal batches
-  bool split_batches = false; ///< cut one batch into slices, instead of giving each rank a batch of its own
+  bool drop_last = false;    ///< leave the last round out if there are not enough samples for it
+  bool even_batches = true;  ///< fill the last round with the epoch's first samples, so that ranks
+                             ///< have equal batches
+  bool split_batches =
+      false;  ///< cut one batch into slices, instead of giving each rank a batch of its own
 };
 
-/// The order in which an epoch visits the samples: 0, 1, 2, ... or a permutation that somebody else owns.
+/// The order in which an epoch visits the samples: 0, 1, 2, ... or a permutation that somebody else
+/// owns.
 class SampleOrder {
  public:
   /// 0, 1, ..., samples - 1.
@@ -53,8 +60,8 @@ class SampleOrder {
 
 /// The batches of one rank in one epoch.
 ///
-/// With `even_batches` or `drop_last` all ranks have equally many batches of equal size. With one process nothing is ever
-/// repeated: its last batch is short, or dropped.
+/// With `even_batches` or `drop_last` all ranks have equally many batches of equal size. With one
+/// process nothing is ever repeated: its last batch is short, or dropped.
 class IndexPlan {
  public:
   /// Throws Error(config) that names the value that cannot be.
@@ -64,13 +71,14 @@ class IndexPlan {
   [[nodiscard]] std::int64_t size() const noexcept { return batches_; }
 
   /// The samples of batch `batch` (0 .. size()-1). `order` has as many samples as the plan.
-  [[nodiscard]] std::vector<std::size_t> indices(std::int64_t batch, const SampleOrder& order) const;
+  [[nodiscard]] std::vector<std::size_t> indices(std::int64_t batch,
+                                                 const SampleOrder& order) const;
 
   /// Samples in a full round: what all ranks together take in a step.
   [[nodiscard]] std::int64_t total_batch_size() const noexcept { return round_; }
 
-  /// Samples in the last round that are not repeats, where that round is not a full one; 0 where it is full (nothing is to
-  /// be cut from what was gathered); -1 with `drop_last` (the same).
+  /// Samples in the last round that are not repeats, where that round is not a full one; 0 where it
+  /// is full (nothing is to be cut from what was gathered); -1 with `drop_last` (the same).
   [[nodiscard]] std::int64_t remainder() const noexcept;
 
   [[nodiscard]] const IndexPlanOptions& options() const noexcept { return options_; }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What DataLoader (as the user makes it) and PreparedDataLoader (as an accelerator places it) have in common: the range of
-// batches, its length, epochs, and the position that a checkpoint keeps.
+// What DataLoader (as the user makes it) and PreparedDataLoader (as an accelerator places it) have
+// in common: the range of batches, its length, epochs, and the position that a checkpoint keeps.
 #pragma once
 
 #include <accel/data/batch_reader.hpp>
@@ -33,7 +33,9 @@ class Loader {
     [[nodiscard]] iterator begin() const { return loader_.iterate(skip_); }
     [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
     /// Batches that iteration yields.
-    [[nodiscard]] std::int64_t size() const { return std::max<std::int64_t>(0, loader_.size() - skip_); }
+    [[nodiscard]] std::int64_t size() const {
+      return std::max<std::int64_t>(0, loader_.size() - skip_);
+    }
 
    private:
     friend class Loader;
@@ -42,9 +44,10 @@ class Loader {
     std::int64_t skip_;
   };
 
-  /// Starts the epoch epoch(), or goes on with the one that load_state() left off in. One draw is made from the default CPU
-  /// generator when an epoch starts, as Python's DataLoader does; none when it goes on. An iteration that is left early
-  /// leaves the epoch unfinished: the next one starts it again.
+  /// Starts the epoch epoch(), or goes on with the one that load_state() left off in. One draw is
+  /// made from the default CPU generator when an epoch starts, as Python's DataLoader does; none
+  /// when it goes on. An iteration that is left early leaves the epoch unfinished: the next one
+  /// starts it again.
   [[nodiscard]] iterator begin() const { return iterate(0); }
   [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
 
@@ -54,20 +57,23 @@ class Loader {
   /// Samples that all ranks together take in a step.
   [[nodiscard]] std::int64_t total_batch_size() const { return plan().total_batch_size(); }
 
-  /// The epoch that is running, or the next one. Counts up by itself when all batches were processed.
+  /// The epoch that is running, or the next one. Counts up by itself when all batches were
+  /// processed.
   [[nodiscard]] std::int64_t epoch() const noexcept { return cursor_->epoch(); }
   /// The next iteration is epoch `epoch`.
   void set_epoch(std::int64_t epoch) { cursor_->set_epoch(epoch); }
 
   /// A range of the next epoch's batches without its first `batches`. This loader stays whole.
   [[nodiscard]] Rest skip_first_batches(std::int64_t batches) const {
-    if (batches < 0) fail(ErrorCategory::usage, "{} batches cannot be skipped; use 0 or more", batches);
+    if (batches < 0)
+      fail(ErrorCategory::usage, "{} batches cannot be skipped; use 0 or more", batches);
     return Rest(*this, batches);
   }
 
   /// The position, for a checkpoint. In a loop, the batch being processed counts as done.
   [[nodiscard]] LoaderState state() const { return cursor_->state(); }
-  /// The next iteration goes on at `state`, with the very samples that it would have had. See LoaderCursor::load_state.
+  /// The next iteration goes on at `state`, with the very samples that it would have had. See
+  /// LoaderCursor::load_state.
   void load_state(const LoaderState& state) {
     cursor_->resize(dataset_size(*reader_.dataset()));
     cursor_->load_state(state);
@@ -76,7 +82,8 @@ class Loader {
   [[nodiscard]] Dataset& dataset() const noexcept { return *reader_.dataset(); }
   [[nodiscard]] const DataLoaderOptions& options() const noexcept { return options_; }
 
-  /// What state() and load_state() act on; an accelerator keeps it without knowing the type of the dataset.
+  /// What state() and load_state() act on; an accelerator keeps it without knowing the type of the
+  /// dataset.
   [[nodiscard]] const std::shared_ptr<LoaderCursor>& cursor() const noexcept { return cursor_; }
 
  protected:
@@ -85,11 +92,13 @@ class Loader {
     check_loader_options(options_);
     if (options_.num_workers > 0 && !Reader::can_be_cloned)
       fail(ErrorCategory::config,
-           "num_workers is {}, but the dataset can neither be read through a const reference nor copied; make its get() or "
+           "num_workers is {}, but the dataset can neither be read through a const reference nor "
+           "copied; make its get() or "
            "get_batch() const, or use num_workers = 0",
            options_.num_workers);
-    cursor_ = std::make_shared<LoaderCursor>(make_plan(options_, placement_, dataset_size(dataset())),
-                                             choose_seed(options_, placement_));
+    cursor_ =
+        std::make_shared<LoaderCursor>(make_plan(options_, placement_, dataset_size(dataset())),
+                                       choose_seed(options_, placement_));
   }
 
   [[nodiscard]] const Reader& reader() const noexcept { return reader_; }
@@ -103,7 +112,8 @@ class Loader {
 
   [[nodiscard]] iterator iterate(std::int64_t skip) const {
     static_cast<void>(plan());
-    return iterator(std::make_unique<LoaderEpoch<Reader>>(reader_, options_, placement_, cursor_, skip));
+    return iterator(
+        std::make_unique<LoaderEpoch<Reader>>(reader_, options_, placement_, cursor_, skip));
   }
 
   Reader reader_;

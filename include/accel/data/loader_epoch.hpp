@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// One iteration over a loader, from begin() to the end of the loop: the order, the batches read ahead, the batch that the
-// loop body has. Everything ends with it, however the loop is left. loader.hpp makes one a loop.
+// One iteration over a loader, from begin() to the end of the loop: the order, the batches read
+// ahead, the batch that the loop body has. Everything ends with it, however the loop is left.
+// loader.hpp makes one a loop.
 #pragma once
 
 #include <accel/data/active_loaders.hpp>
@@ -22,8 +23,9 @@
 
 namespace accel::detail {
 
-/// Keeps the number of threads that operators of this thread, and of threads started later, use. A loader's threads set
-/// their own to 1, and LibTorch would take that number for every thread that has not run a parallel operator yet.
+/// Keeps the number of threads that operators of this thread, and of threads started later, use. A
+/// loader's threads set their own to 1, and LibTorch would take that number for every thread that
+/// has not run a parallel operator yet.
 class IntraopThreads {
  public:
   IntraopThreads();
@@ -43,8 +45,9 @@ class LoaderEpoch {
  public:
   using Batch = typename Reader::Batch;
 
-  LoaderEpoch(const Reader& reader, const DataLoaderOptions& options, const LoaderPlacement& placement,
-              std::shared_ptr<LoaderCursor> cursor, std::int64_t skip)
+  LoaderEpoch(const Reader& reader, const DataLoaderOptions& options,
+              const LoaderPlacement& placement, std::shared_ptr<LoaderCursor> cursor,
+              std::int64_t skip)
       : reader_(reader),
         device_(placement.device),
         non_blocking_(options.non_blocking && device_ && device_->is_cuda()),
@@ -64,8 +67,8 @@ class LoaderEpoch {
 
   [[nodiscard]] Batch& batch() noexcept { return *batch_; }
 
-  /// Replaces the batch by the next one. The number of batches is known, so the last one is announced without another
-  /// being read ahead.
+  /// Replaces the batch by the next one. The number of batches is known, so the last one is
+  /// announced without another being read ahead.
   void advance() {
     batch_.reset();  // before the next one is made: two need not fit into memory
     if (next_ == plan_.size()) {
@@ -75,7 +78,9 @@ class LoaderEpoch {
     try {
       batch_.emplace(prefetcher_ ? prefetcher_->next() : make(reader_, next_));
       if (device_)
-        transform_tensors(*batch_, [&](const at::Tensor& tensor) { return to_device(tensor, *device_, non_blocking_); });
+        transform_tensors(*batch_, [&](const at::Tensor& tensor) {
+          return to_device(tensor, *device_, non_blocking_);
+        });
     } catch (...) {
       batch_.reset();
       close();
@@ -95,7 +100,8 @@ class LoaderEpoch {
   void start_prefetching(const DataLoaderOptions& options) {
     if constexpr (Reader::can_be_cloned) {
       auto readers = std::make_shared<std::vector<Reader>>();
-      for (int worker = 0; worker < options.num_workers; ++worker) readers->push_back(reader_.clone());
+      for (int worker = 0; worker < options.num_workers; ++worker)
+        readers->push_back(reader_.clone());
       const IntraopThreads keep;
       prefetcher_.emplace(
           PrefetchRange{.first = next_,

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Threads that prepare numbered results ahead of a consumer who takes them in order. Knows nothing of datasets or tensors;
-// loader_epoch.hpp gives it the batches of an epoch. The order is that of one thread, whatever the number of threads.
+// Threads that prepare numbered results ahead of a consumer who takes them in order. Knows nothing
+// of datasets or tensors; loader_epoch.hpp gives it the batches of an epoch. The order is that of
+// one thread, whatever the number of threads.
 #pragma once
 
 #include <accel/detail/error.hpp>
@@ -32,7 +33,8 @@ struct PrefetchRange {
   int capacity = 2;  ///< results that may be in the making or waiting at a time
 };
 
-/// Makes results ahead. One consumer; destroying it early waits for no more than what each thread is making right now.
+/// Makes results ahead. One consumer; destroying it early waits for no more than what each thread
+/// is making right now.
 template <class Result>
 class Prefetcher {
  public:
@@ -40,7 +42,8 @@ class Prefetcher {
   using Produce = std::function<Result(int worker, std::int64_t number)>;
 
   /// Returns once each thread has run `on_thread_start`, which must not throw.
-  Prefetcher(const PrefetchRange& range, Produce produce, const std::function<void()>& on_thread_start)
+  Prefetcher(const PrefetchRange& range, Produce produce,
+             const std::function<void()>& on_thread_start)
       : produce_(std::move(produce)),
         slots_(static_cast<std::size_t>(range.capacity)),
         end_(range.last),
@@ -79,7 +82,8 @@ class Prefetcher {
     ++next_to_take_;
     lock.unlock();
     room_.notify_one();
-    if (auto* error = std::get_if<std::exception_ptr>(&taken)) std::rethrow_exception(std::move(*error));
+    if (auto* error = std::get_if<std::exception_ptr>(&taken))
+      std::rethrow_exception(std::move(*error));
     return std::get<Result>(std::move(taken));
   }
 
@@ -93,7 +97,8 @@ class Prefetcher {
   std::optional<std::int64_t> claim(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     const auto capacity = static_cast<std::int64_t>(slots_.size());
-    room_.wait(lock, stop, [&] { return next_to_make_ >= end_ || next_to_make_ < next_to_take_ + capacity; });
+    room_.wait(lock, stop,
+               [&] { return next_to_make_ >= end_ || next_to_make_ < next_to_take_ + capacity; });
     if (stop.stop_requested() || next_to_make_ >= end_) return std::nullopt;
     return next_to_make_++;
   }
@@ -109,7 +114,8 @@ class Prefetcher {
       const bool failed = std::holds_alternative<std::exception_ptr>(made);
       {
         std::lock_guard lock(mutex_);
-        // The consumer will see the failure at its place in the order; what comes behind it is never taken.
+        // The consumer will see the failure at its place in the order; what comes behind it is
+        // never taken.
         if (failed) end_ = std::min(end_, *number + 1);
         slot_of(*number) = std::move(made);
       }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A loader in its place: the batches of one rank, on its device, announced to the accelerator. What prepare() makes of a
-// DataLoader.
+// A loader in its place: the batches of one rank, on its device, announced to the accelerator. What
+// prepare() makes of a DataLoader.
 #pragma once
 
 #include <accel/data/data_loader.hpp>
@@ -13,10 +13,12 @@
 
 namespace accel {
 
-/// The batches that one rank gets of a DataLoader. Copies share dataset and position; the DataLoader keeps a position of
-/// its own. Local: nothing is communicated, since every rank computes the same order and takes its part.
+/// The batches that one rank gets of a DataLoader. Copies share dataset and position; the
+/// DataLoader keeps a position of its own. Local: nothing is communicated, since every rank
+/// computes the same order and takes its part.
 ///
-///     for (auto& batch : loader) ...      // batches are on the device; at the last one end_of_dataloader() is true
+///     for (auto& batch : loader) ...      // batches are on the device; at the last one
+///     end_of_dataloader() is true
 template <MapDataset Dataset, CollateFor<Dataset> Collate = DefaultCollate>
 class PreparedDataLoader : public detail::Loader<Dataset, Collate> {
  public:
@@ -27,7 +29,8 @@ class PreparedDataLoader : public detail::Loader<Dataset, Collate> {
 
 /// Accelerate's name: a range of the next epoch's batches without its first `batches`.
 template <class Dataset, class Collate>
-[[nodiscard]] auto skip_first_batches(const detail::Loader<Dataset, Collate>& loader, std::int64_t batches) {
+[[nodiscard]] auto skip_first_batches(const detail::Loader<Dataset, Collate>& loader,
+                                      std::int64_t batches) {
   return loader.skip_first_batches(batches);
 }
 

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one exception type of the library. Every layer throws it; nothing comes before this file. A message is a sentence
-// that names the rank, the parameter or key, the value, and the option that fixes it.
+// The one exception type of the library. Every layer throws it; nothing comes before this file. A
+// message is a sentence that names the rank, the parameter or key, the value, and the option that
+// fixes it.
 #pragma once
 
 #include <fmt/format.h>

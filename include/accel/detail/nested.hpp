@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Walks the leaves of a nested value: a batch, a metric, whatever a user groups tensors in. A value is a leaf, or one of
-//   std::vector, std::array, std::pair, std::tuple, std::optional, std::map, std::unordered_map of values,
-//   a struct that Boost.Hana knows (BOOST_HANA_DEFINE_STRUCT or BOOST_HANA_ADAPT_STRUCT),
+// Walks the leaves of a nested value: a batch, a metric, whatever a user groups tensors in. A value
+// is a leaf, or one of
+//   std::vector, std::array, std::pair, std::tuple, std::optional, std::map, std::unordered_map of
+//   values, a struct that Boost.Hana knows (BOOST_HANA_DEFINE_STRUCT or BOOST_HANA_ADAPT_STRUCT),
 //   a type with `data` and `target` members, or `data` alone, like torch::data::Example.
-// Anything else is passed through unchanged. Knows nothing of LibTorch: the leaf type is a parameter.
+// Anything else is passed through unchanged. Knows nothing of LibTorch: the leaf type is a
+// parameter.
 #pragma once
 
 #include <boost/hana/accessors.hpp>
@@ -66,8 +68,9 @@ concept DataAndTarget = requires(T& value) {
 template <class T>
 concept DataOnly = !DataAndTarget<T> && requires(T& value) { value.data; } && !std::is_pointer_v<T>;
 
-/// Calls `visit(leaf)` on every leaf of type `Leaf` in `value`, in a fixed order (declaration, index, key), so that ranks
-/// that hold the same structure visit the same leaves. The leaves may be changed in place.
+/// Calls `visit(leaf)` on every leaf of type `Leaf` in `value`, in a fixed order (declaration,
+/// index, key), so that ranks that hold the same structure visit the same leaves. The leaves may be
+/// changed in place.
 template <class Leaf, class T, class Visit>
 void for_each_leaf(T& value, Visit&& visit) {
   using Plain = std::remove_const_t<T>;

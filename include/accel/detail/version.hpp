@@ -10,8 +10,8 @@
 
 namespace accel {
 
-/// The version that the compiled library was built as, for example "0.1.0". Differs from the macros only where headers and
-/// library come from two installations.
+/// The version that the compiled library was built as, for example "0.1.0". Differs from the macros
+/// only where headers and library come from two installations.
 const char* version() noexcept;
 
 }  // namespace accel

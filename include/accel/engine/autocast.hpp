@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Autocast as a scope. LibTorch has the switches and leaves restoring them, and the cache of cast weights, to the caller.
-// Comes after policy/precision.hpp, which says when to cast; prepared_model.hpp opens a scope around each forward.
+// Autocast as a scope. LibTorch has the switches and leaves restoring them, and the cache of cast
+// weights, to the caller. Comes after policy/precision.hpp, which says when to cast;
+// prepared_model.hpp opens a scope around each forward.
 #pragma once
 
 #include <accel/policy/element_type.hpp>
@@ -16,22 +17,19 @@ namespace accel {
 /// LibTorch's name of an element type.
 [[nodiscard]] constexpr c10::ScalarType scalar_type(element_type type) noexcept {
   switch (type) {
-    case element_type::float64:
-      return c10::ScalarType::Double;
-    case element_type::bfloat16:
-      return c10::ScalarType::BFloat16;
-    case element_type::float16:
-      return c10::ScalarType::Half;
-    case element_type::float32:
-      break;
+    case element_type::float64: return c10::ScalarType::Double;
+    case element_type::bfloat16: return c10::ScalarType::BFloat16;
+    case element_type::float16: return c10::ScalarType::Half;
+    case element_type::float32: break;
   }
   return c10::ScalarType::Float;
 }
 
-/// Runs the operations of this thread in `compute_type` where LibTorch's autocast lists say so, until the scope ends,
-/// however it ends. Scopes nest; an inner one may be disabled. Leaving the outermost one empties the cache of cast weights,
-/// as Python's `torch.autocast` does: its entries are keyed by the weight's identity, so that one left behind would be
-/// taken for the weight after an optimizer step.
+/// Runs the operations of this thread in `compute_type` where LibTorch's autocast lists say so,
+/// until the scope ends, however it ends. Scopes nest; an inner one may be disabled. Leaving the
+/// outermost one empties the cache of cast weights, as Python's `torch.autocast` does: its entries
+/// are keyed by the weight's identity, so that one left behind would be taken for the weight after
+/// an optimizer step.
 class AutocastScope {
  public:
   AutocastScope(c10::DeviceType device, c10::ScalarType compute_type, bool enabled = true)

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an accelerator and everything it has prepared share: the processes, the window, the engines of the policies, and
-// the list of what was prepared. It is the `Hooks` of engine/step.hpp: it says what each point of the step means for
-// tensors. Prepared objects hold it by shared pointer, so they may outlive the accelerator.
+// What an accelerator and everything it has prepared share: the processes, the window, the engines
+// of the policies, and the list of what was prepared. It is the `Hooks` of engine/step.hpp: it says
+// what each point of the step means for tensors. Prepared objects hold it by shared pointer, so
+// they may outlive the accelerator.
 #pragma once
 
 #include <accel/comm/partial_state.hpp>
@@ -27,17 +28,20 @@ namespace accel {
 /// Run-time values of an accelerator. What is structure is a policy; what is a number is here.
 struct AcceleratorOptions {
   int64_t gradient_accumulation_steps = 1;  ///< for accumulate<dynamic>
-  bool allow_uneven_batches = false;        ///< loaders whose ranks get different numbers of batches
-  bool sync_with_dataloader = true;         ///< the end of a loader closes the window
-  bool device_placement = true;             ///< prepare moves models and batches to the device
-  int device_index = -1;                    ///< of several CUDA devices; -1: the local rank's
-  bool step_scheduler_with_optimizer = true;  ///< schedules step when the optimizer does, not at each call
-  bool step_scheduler_once_per_process = false;  ///< Accelerate's rule: as many schedule steps as processes
+  bool allow_uneven_batches = false;  ///< loaders whose ranks get different numbers of batches
+  bool sync_with_dataloader = true;   ///< the end of a loader closes the window
+  bool device_placement = true;       ///< prepare moves models and batches to the device
+  int device_index = -1;              ///< of several CUDA devices; -1: the local rank's
+  bool step_scheduler_with_optimizer =
+      true;  ///< schedules step when the optimizer does, not at each call
+  bool step_scheduler_once_per_process =
+      false;  ///< Accelerate's rule: as many schedule steps as processes
   DdpOptions ddp;
   GradScalerOptions grad_scaler;
   CommunicatorOptions communicator;
-  std::string project_dir;              ///< where trackers write
-  std::vector<TrackerChoice> log_with;  ///< "json_lines", "tensorboard", "all", or trackers of your own
+  std::string project_dir;  ///< where trackers write
+  std::vector<TrackerChoice>
+      log_with;  ///< "json_lines", "tensorboard", "all", or trackers of your own
 };
 
 /// An optimizer that was prepared, as far as the window is concerned.
@@ -77,9 +81,9 @@ class Context {
   std::vector<ModelRecord> models;
   std::vector<std::shared_ptr<OptimizerRecord>> optimizers;
 
-  /// Gives a module its place: device, dtype, and (where the backend reduces) the same values on every rank. A module that
-  /// has its place already is left alone; one with other parameters than before (another object at the same address, or a
-  /// module that has grown) is taken up anew.
+  /// Gives a module its place: device, dtype, and (where the backend reduces) the same values on
+  /// every rank. A module that has its place already is left alone; one with other parameters than
+  /// before (another object at the same address, or a module that has grown) is taken up anew.
   void adopt(const std::shared_ptr<torch::nn::Module>& module, bool place) {
     auto parameters = unique_tensors(module->parameters());
     for (auto known = models.begin(); known != models.end(); ++known) {
@@ -102,7 +106,8 @@ class Context {
   void enter() {
     inside_ = true;
     // Where the loader's end does not close windows, one may span two epochs.
-    if (options.sync_with_dataloader && step.window().is_open() && loader_ != 0 && !loaders->is_active(loader_))
+    if (options.sync_with_dataloader && step.window().is_open() && loader_ != 0 &&
+        !loaders->is_active(loader_))
       abandon_window();
     if (!step.window().is_open()) {
       loader_ = loaders->innermost();
@@ -143,7 +148,8 @@ class Context {
     if (std::exchange(corrected_, true)) return;
     std::vector<at::Tensor> parameters;
     for (const auto& optimizer : optimizers)
-      parameters.insert(parameters.end(), optimizer->parameters.begin(), optimizer->parameters.end());
+      parameters.insert(parameters.end(), optimizer->parameters.begin(),
+                        optimizer->parameters.end());
     for (const auto& model : models)
       parameters.insert(parameters.end(), model.parameters.begin(), model.parameters.end());
     at::NoGradGuard no_grad;
@@ -167,8 +173,9 @@ class Context {
     stepped_ = true;
   }
 
-  /// Updates the scale once all optimizers of a window have stepped. That is known at the end of `accumulate` if they
-  /// stepped in it, else when the next loss is scaled or the scaler is looked at.
+  /// Updates the scale once all optimizers of a window have stepped. That is known at the end of
+  /// `accumulate` if they stepped in it, else when the next loss is scaled or the scaler is looked
+  /// at.
   void settle_scaler() {
     if constexpr (Precision::needs_scaler) {
       if (!std::exchange(stepped_, false)) return;
@@ -185,8 +192,8 @@ class Context {
     if constexpr (Backend::distributed) share_buffers();
   }
 
-  /// Ranks train with buffers of their own (running statistics); at the end of a window rank 0's are everybody's. Not
-  /// before: a graph that is still to be run backward may have saved them.
+  /// Ranks train with buffers of their own (running statistics); at the end of a window rank 0's
+  /// are everybody's. Not before: a graph that is still to be run backward may have saved them.
   void share_buffers() {
     if constexpr (Backend::distributed) {
       if (!std::exchange(buffers_differ_, false)) return;
@@ -239,7 +246,7 @@ class Context {
   bool corrected_ = false;
   bool buffers_differ_ = false;
   bool stepped_ = false;  ///< an optimizer, since the scale was last updated
-  uint64_t loader_ = 0;  ///< the iteration that this window was opened in
+  uint64_t loader_ = 0;   ///< the iteration that this window was opened in
   std::vector<DataParallel*> armed_;
 };
 

@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Data-parallel training of one module: every rank holds all of it, and backward ends with the same mean gradients
-// everywhere. The work is done by c10d::Reducer, the reducer of PyTorch's DistributedDataParallel; this file decides when
-// it is armed. It is armed in backward, not in a wrapped forward, so that any member function of the module may compute
-// the loss. Comes after comm/communicator.hpp; the accelerator keeps one of these a prepared module.
+// Data-parallel training of one module: every rank holds all of it, and backward ends with the same
+// mean gradients everywhere. The work is done by c10d::Reducer, the reducer of PyTorch's
+// DistributedDataParallel; this file decides when it is armed. It is armed in backward, not in a
+// wrapped forward, so that any member function of the module may compute the loss. Comes after
+// comm/communicator.hpp; the accelerator keeps one of these a prepared module.
 #pragma once
 
 #include <accel/comm/communicator.hpp>
@@ -19,20 +20,23 @@
 
 namespace accel {
 
-/// Options of data-parallel training, with the names and defaults of PyTorch's DistributedDataParallel.
+/// Options of data-parallel training, with the names and defaults of PyTorch's
+/// DistributedDataParallel.
 struct DdpOptions {
-  int64_t bucket_cap_bytes = 25 << 20;        ///< gradients travel in buckets of about this size
-  int64_t first_bucket_cap_bytes = 1 << 20;   ///< the first is smaller, to start early
-  bool find_unused_parameters = false;        ///< parameters may take no part in a window
-  bool broadcast_buffers = true;              ///< rank 0's buffers on every rank after each window
+  int64_t bucket_cap_bytes = 25 << 20;       ///< gradients travel in buckets of about this size
+  int64_t first_bucket_cap_bytes = 1 << 20;  ///< the first is smaller, to start early
+  bool find_unused_parameters = false;       ///< parameters may take no part in a window
+  bool broadcast_buffers = true;             ///< rank 0's buffers on every rank after each window
 };
 
 /// Keeps the gradients of one module equal over the ranks. In a job of one process it does nothing.
 class DataParallel {
  public:
-  /// Compares the ranks' modules, then gives every rank the parameters and buffers of rank 0. Every rank must call this.
-  /// Throws Error(collective) on every rank, naming the first parameter that differs, where the modules do.
-  DataParallel(std::shared_ptr<torch::nn::Module> module, Communicator communicator, const DdpOptions& options);
+  /// Compares the ranks' modules, then gives every rank the parameters and buffers of rank 0. Every
+  /// rank must call this. Throws Error(collective) on every rank, naming the first parameter that
+  /// differs, where the modules do.
+  DataParallel(std::shared_ptr<torch::nn::Module> module, Communicator communicator,
+               const DdpOptions& options);
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
@@ -40,10 +44,12 @@ class DataParallel {
   /// Whether `loss` was computed with any parameter of this module.
   [[nodiscard]] bool reaches(const at::Tensor& loss) const;
 
-  /// Announces that the next backward, of `loss`, is to reduce. Without it gradients stay local and add up.
+  /// Announces that the next backward, of `loss`, is to reduce. Without it gradients stay local and
+  /// add up.
   void arm(const at::Tensor& loss);
 
-  /// After that backward: throws Error(collective), naming parameters, if one of them got no gradient.
+  /// After that backward: throws Error(collective), naming parameters, if one of them got no
+  /// gradient.
   void finish();
 
   /// Gives every rank the buffers of rank 0. Every rank must call this.

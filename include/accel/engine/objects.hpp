@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The forms in which a user may hand over a module, an optimizer or a schedule, each turned into a shared pointer. An
-// object given by reference whose owner cannot be shared is referred to, and must outlive what prepare returns.
+// The forms in which a user may hand over a module, an optimizer or a schedule, each turned into a
+// shared pointer. An object given by reference whose owner cannot be shared is referred to, and
+// must outlive what prepare returns.
 #pragma once
 
 #include <accel/comm/communicator.hpp>
@@ -32,30 +33,36 @@ struct pointee<std::unique_ptr<T, D>> {
 };
 
 template <class T, class Base>
-concept PointerTo = requires { typename pointee<T>::type; } && std::derived_from<typename pointee<T>::type, Base>;
+concept PointerTo =
+    requires { typename pointee<T>::type; } && std::derived_from<typename pointee<T>::type, Base>;
 
 template <class T>
-concept ModuleHolderLike = std::is_base_of_v<torch::detail::ModuleHolderIndicator, T>;  // which it inherits privately
+concept ModuleHolderLike =
+    std::is_base_of_v<torch::detail::ModuleHolderIndicator, T>;  // which it inherits privately
 
 /// A module: a holder (TORCH_MODULE), a pointer, or an object derived from torch::nn::Module.
 template <class T>
-concept ModuleLike = ModuleHolderLike<T> || PointerTo<T, torch::nn::Module> || std::derived_from<T, torch::nn::Module>;
+concept ModuleLike = ModuleHolderLike<T> || PointerTo<T, torch::nn::Module> ||
+                     std::derived_from<T, torch::nn::Module>;
 
 /// An optimizer: an object or a pointer.
 template <class T>
-concept OptimizerLike = std::derived_from<T, torch::optim::Optimizer> || PointerTo<T, torch::optim::Optimizer>;
+concept OptimizerLike =
+    std::derived_from<T, torch::optim::Optimizer> || PointerTo<T, torch::optim::Optimizer>;
 
 template <class T>
 inline constexpr bool is_data_loader = false;
 template <class Dataset, class Collate>
 inline constexpr bool is_data_loader<DataLoader<Dataset, Collate>> = true;
 
-/// Rank 0's seed on every rank, so that they shuffle alike whatever they were seeded with. Every rank must call this.
+/// Rank 0's seed on every rank, so that they shuffle alike whatever they were seeded with. Every
+/// rank must call this.
 [[nodiscard]] std::uint64_t agreed_seed(const Communicator& communicator);
 
-/// Throws Error(config), on every rank, where ranks would get different numbers of batches: the ones that run out first
-/// leave the others waiting.
-void require_even_batches(const DataLoaderOptions& options, const LoaderPlacement& placement, std::int64_t samples);
+/// Throws Error(config), on every rank, where ranks would get different numbers of batches: the
+/// ones that run out first leave the others waiting.
+void require_even_batches(const DataLoaderOptions& options, const LoaderPlacement& placement,
+                          std::int64_t samples);
 
 /// A pointer that does not own.
 template <class T>

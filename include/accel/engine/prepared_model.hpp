@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A handle to a module that computes as the precision policy says. The module itself stays what it was: no base class, no
-// wrapped layer, and its own member functions train as well as the handle's call operator. Comes after context.hpp.
+// A handle to a module that computes as the precision policy says. The module itself stays what it
+// was: no base class, no wrapped layer, and its own member functions train as well as the handle's
+// call operator. Comes after context.hpp.
 #pragma once
 
 #include <accel/detail/nested.hpp>
@@ -26,12 +27,14 @@ class PreparedModel {
   PreparedModel(std::shared_ptr<Module> module, std::shared_ptr<Context> context)
       : module_(std::move(module)), context_(std::move(context)) {}
 
-  /// The module's `forward`. Under autocast it computes in the policy's compute type and 16-bit results come back as fp32,
-  /// so that a loss is computed in fp32. Under 16-bit parameters, floating-point tensor arguments are cast to them.
+  /// The module's `forward`. Under autocast it computes in the policy's compute type and 16-bit
+  /// results come back as fp32, so that a loss is computed in fp32. Under 16-bit parameters,
+  /// floating-point tensor arguments are cast to them.
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) const {
     if constexpr (autocasts) {
-      const AutocastScope scope(context_->state.device().type(), scalar_type(Precision::compute_type));
+      const AutocastScope scope(context_->state.device().type(),
+                                scalar_type(Precision::compute_type));
       return widened(module_->forward(std::forward<Arguments>(arguments)...));
     } else if constexpr (narrow_parameters) {
       return widened(module_->forward(narrowed(std::forward<Arguments>(arguments))...));
@@ -40,11 +43,12 @@ class PreparedModel {
     }
   }
 
-  /// Any member of the module: `model->encode(x)`. Under autocast the whole expression runs in its scope; results are as
-  /// the module returns them.
+  /// Any member of the module: `model->encode(x)`. Under autocast the whole expression runs in its
+  /// scope; results are as the module returns them.
   auto operator->() const {
     if constexpr (autocasts)
-      return Scoped{{context_->state.device().type(), scalar_type(Precision::compute_type)}, module_.get()};
+      return Scoped{{context_->state.device().type(), scalar_type(Precision::compute_type)},
+                    module_.get()};
     else
       return module_.get();
   }
@@ -63,18 +67,20 @@ class PreparedModel {
   template <class Result>
   static Result widened(Result result) {
     return detail::map_leaves<at::Tensor>(std::move(result), [](const at::Tensor& tensor) {
-      return tensor.defined() && at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
+      return tensor.defined() && at::isReducedFloatingType(tensor.scalar_type())
+                 ? tensor.to(at::kFloat)
+                 : tensor;
     });
   }
 
   template <class Argument>
   static auto narrowed(Argument&& argument) {
-    return detail::map_leaves<at::Tensor>(std::decay_t<Argument>(std::forward<Argument>(argument)),
-                                          [](const at::Tensor& tensor) {
-                                            return tensor.defined() && tensor.is_floating_point()
-                                                       ? tensor.to(scalar_type(Precision::parameter_type))
-                                                       : tensor;
-                                          });
+    return detail::map_leaves<at::Tensor>(
+        std::decay_t<Argument>(std::forward<Argument>(argument)), [](const at::Tensor& tensor) {
+          return tensor.defined() && tensor.is_floating_point()
+                     ? tensor.to(scalar_type(Precision::parameter_type))
+                     : tensor;
+        });
   }
 
   std::shared_ptr<Module> module_;

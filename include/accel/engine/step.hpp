@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control flow of a training step, and nothing else: which micro-batch closes a window, what a loss is divided by,
-// when gradients are reduced, when an optimizer steps. It knows losses and optimizers by what they can do and needs no
-// LibTorch, so that a test can compile it beside a hand-written loop and compare the machine code
-// (tests/machine_code). The accelerator gives it tensors; the hooks are what an engine does at each point.
+// The control flow of a training step, and nothing else: which micro-batch closes a window, what a
+// loss is divided by, when gradients are reduced, when an optimizer steps. It knows losses and
+// optimizers by what they can do and needs no LibTorch, so that a test can compile it beside a
+// hand-written loop and compare the machine code (tests/machine_code). The accelerator gives it
+// tensors; the hooks are what an engine does at each point.
 #pragma once
 
 #include <accel/policy/accumulation.hpp>
@@ -18,9 +19,9 @@ namespace accel {
 
 /// The accumulation window: the micro-batches between two optimizer steps.
 ///
-/// A window closes after N micro-batches, or early at the end of the loader. Each loss is divided by N; where a window
-/// closes after k < N, its gradients are multiplied by N/k, so that they are the mean over what was seen. A stream needs no
-/// look-ahead for that.
+/// A window closes after N micro-batches, or early at the end of the loader. Each loss is divided
+/// by N; where a window closes after k < N, its gradients are multiplied by N/k, so that they are
+/// the mean over what was seen. A stream needs no look-ahead for that.
 template <AccumulationPolicy Accumulation>
 class Window {
  public:
@@ -39,7 +40,8 @@ class Window {
     steps_ = steps;
   }
 
-  /// Whether the current micro-batch closes its window; outside `accumulate`, whether the last one did.
+  /// Whether the current micro-batch closes its window; outside `accumulate`, whether the last one
+  /// did.
   [[nodiscard]] bool closes() const noexcept { return closes_; }
   /// Whether a micro-batch of an unfinished window lies behind us.
   [[nodiscard]] bool is_open() const noexcept { return seen_ > 0 && !closes_; }
@@ -62,8 +64,9 @@ class Window {
   [[nodiscard]] std::int64_t divisor() const noexcept { return inside_ ? steps() : 1; }
   /// What gradients of a closing window are multiplied by: N/k, 1 for a full one.
   [[nodiscard]] double correction() const noexcept {
-    return closes_ && seen_ > 0 && seen_ < steps() ? static_cast<double>(steps()) / static_cast<double>(seen_)
-                                                   : 1.0;
+    return closes_ && seen_ > 0 && seen_ < steps()
+               ? static_cast<double>(steps()) / static_cast<double>(seen_)
+               : 1.0;
   }
 
  private:
@@ -93,14 +96,15 @@ class Window<Accumulation> {
 /// The step of one set of policies.
 ///
 /// `Hooks` of a call are only asked for what the policies need:
-///   hooks.enter(), hooks.leave()                      around a micro-batch; `leave` also where it threw
-///   hooks.last_of_loader() -> bool                    accumulation: whether this is the loader's last micro-batch
-///   hooks.divide(loss, n) -> loss                     accumulation: the loss over n
-///   hooks.scale(loss) -> loss                         precision with a scaler
-///   hooks.arm(loss), hooks.reduced()                  backend that reduces: before and after a reducing backward
-///   hooks.correct(factor)                             accumulation: multiply the window's gradients
-///   hooks.after_window()                              accumulation, scaler or backend: the window is over
-///   hooks.step_scaled(optimizer)                      precision with a scaler: step unless a gradient overflowed
+///   hooks.enter(), hooks.leave()                      around a micro-batch; `leave` also where it
+///   threw hooks.last_of_loader() -> bool                    accumulation: whether this is the
+///   loader's last micro-batch hooks.divide(loss, n) -> loss                     accumulation: the
+///   loss over n hooks.scale(loss) -> loss                         precision with a scaler
+///   hooks.arm(loss), hooks.reduced()                  backend that reduces: before and after a
+///   reducing backward hooks.correct(factor)                             accumulation: multiply the
+///   window's gradients hooks.after_window()                              accumulation, scaler or
+///   backend: the window is over hooks.step_scaled(optimizer)                      precision with a
+///   scaler: step unless a gradient overflowed
 template <BackendPolicy Backend, PrecisionPolicy Precision, AccumulationPolicy Accumulation>
 class Step {
  public:
@@ -166,7 +170,8 @@ class Step {
     if (window_.closes()) optimizer.zero_grad(std::forward<Arguments>(arguments)...);
   }
 
-  /// Makes the gradients of a closing window the mean over what it saw. The hooks see to it that this happens once.
+  /// Makes the gradients of a closing window the mean over what it saw. The hooks see to it that
+  /// this happens once.
   template <class Hooks>
   void finish_gradients(Hooks&& hooks) {
     if constexpr (accumulates) {

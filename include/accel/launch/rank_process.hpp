@@ -44,13 +44,14 @@ struct RankStart {
 
 /// A rank that was started.
 struct RankProcess {
-  pid_t pid = 0;             ///< also its session and its process group
-  FileDescriptor pidfd;      ///< readable when the rank has ended; none on kernels without (before 5.3)
-  FileDescriptor exec_fault; ///< after its end: see exec_error
+  pid_t pid = 0;         ///< also its session and its process group
+  FileDescriptor pidfd;  ///< readable when the rank has ended; none on kernels without (before 5.3)
+  FileDescriptor exec_fault;  ///< after its end: see exec_error
 };
 
-/// Starts a rank in a session and group of its own, with default signal handling, and to be killed by the kernel if the
-/// calling thread ends. Does not wait for the program to be loaded. Throws Error(launch) if no process can be had.
+/// Starts a rank in a session and group of its own, with default signal handling, and to be killed
+/// by the kernel if the calling thread ends. Does not wait for the program to be loaded. Throws
+/// Error(launch) if no process can be had.
 RankProcess start_rank(const RankStart& start);
 
 /// Of a rank that has ended: the error number if its program could not be executed at all, else 0.

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The keeper of a job (see launch.hpp for the two processes): starts every rank, waits for whichever ends first, and
-// brings the others down. It never blocks on one rank, and it does not end before everything that ranks have started has.
+// The keeper of a job (see launch.hpp for the two processes): starts every rank, waits for
+// whichever ends first, and brings the others down. It never blocks on one rank, and it does not
+// end before everything that ranks have started has.
 #pragma once
 
 #include <accel/launch/launch.hpp>
@@ -18,15 +19,16 @@
 
 namespace accel::detail {
 
-/// Writes one line to stderr, unless nobody takes it: a reader that stands still must not hold up the end of a job.
+/// Writes one line to stderr, unless nobody takes it: a reader that stands still must not hold up
+/// the end of a job.
 void report_line(const std::string& sentence);
 
 class Supervisor {
  public:
-  /// `lifeline` reads end of file when the front process is gone. Signals of the calling thread must be blocked, and
-  /// `signal_mask` is what ranks get instead.
-  Supervisor(const LaunchJob& job, std::string program, ListeningSocket socket, FileDescriptor lifeline,
-             const sigset_t& signal_mask);
+  /// `lifeline` reads end of file when the front process is gone. Signals of the calling thread
+  /// must be blocked, and `signal_mask` is what ranks get instead.
+  Supervisor(const LaunchJob& job, std::string program, ListeningSocket socket,
+             FileDescriptor lifeline, const sigset_t& signal_mask);
 
   /// Runs the job to its end and returns the launcher's exit code.
   int run();
@@ -37,8 +39,8 @@ class Supervisor {
   struct Rank {
     RankProcess process;
     bool running = false;
-    int status = 0;       ///< as from waitpid, once it has ended
-    int exec_error = 0;   ///< why its program could not be executed
+    int status = 0;      ///< as from waitpid, once it has ended
+    int exec_error = 0;  ///< why its program could not be executed
     [[nodiscard]] bool succeeded() const noexcept { return status == 0 && exec_error == 0; }
   };
 
@@ -52,7 +54,9 @@ class Supervisor {
   void kill_all();
 
   [[nodiscard]] bool any_running() const;
-  [[nodiscard]] int index_of(const Rank& rank) const { return static_cast<int>(&rank - ranks_.data()); }
+  [[nodiscard]] int index_of(const Rank& rank) const {
+    return static_cast<int>(&rank - ranks_.data());
+  }
   [[nodiscard]] std::string ending_of(const Rank& rank) const;
   [[nodiscard]] std::string list_of_running() const;
   void report(const std::string& sentence) const;
@@ -68,8 +72,8 @@ class Supervisor {
   FileDescriptor events_;
   std::vector<Rank> ranks_;
 
-  std::optional<int> first_failure_;            ///< the rank that failed before anything was stopped
-  std::optional<int> signal_;                   ///< what the launcher was told to end with
+  std::optional<int> first_failure_;  ///< the rank that failed before anything was stopped
+  std::optional<int> signal_;         ///< what the launcher was told to end with
   std::optional<Clock::time_point> kill_time_;  ///< set once the job is being stopped
   Clock::time_point stop_time_;                 ///< when that began
   std::vector<int> killed_;                     ///< ranks that outlived the grace period

@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// LibTorch's fused optimizer kernels, driven from the user's own torch::optim object: its options and groups are read at
-// every step and its state is kept where it keeps it, so that its own step() and its serialization stay right. The kernels
-// are those of Python's fused=True and several times faster than torch::optim's loop over parameters.
-// Comes before prepared_optimizer.hpp, which calls this in place of the object's step().
+// LibTorch's fused optimizer kernels, driven from the user's own torch::optim object: its options
+// and groups are read at every step and its state is kept where it keeps it, so that its own step()
+// and its serialization stay right. The kernels are those of Python's fused=True and several times
+// faster than torch::optim's loop over parameters. Comes before prepared_optimizer.hpp, which calls
+// this in place of the object's step().
 #pragma once
 
 #include <torch/optim/adagrad.h>
@@ -49,8 +50,9 @@ class FusedScratch {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> step_tensors_;
 };
 
-/// One step. Parameters without a gradient are passed over, as the object's own step() does. A group that the kernel does
-/// not take (sparse or complex gradients, several devices or dtypes) makes the whole step fall back to the object's own.
+/// One step. Parameters without a gradient are passed over, as the object's own step() does. A
+/// group that the kernel does not take (sparse or complex gradients, several devices or dtypes)
+/// makes the whole step fall back to the object's own.
 void fused_step(torch::optim::Adagrad& optimizer, FusedScratch& scratch);
 void fused_step(torch::optim::Adam& optimizer, FusedScratch& scratch);
 void fused_step(torch::optim::AdamW& optimizer, FusedScratch& scratch);

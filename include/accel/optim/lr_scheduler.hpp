@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Learning-rate schedules, and the handle that steps one when the optimizer steps. LibTorch has StepLR and
-// ReduceLROnPlateau; its StepLR decays one step later than Python's. LambdaLR here has Python's values: any function of
-// the number of steps. Comes after prepared_optimizer.hpp.
+// Learning-rate schedules, and the handle that steps one when the optimizer steps. LibTorch has
+// StepLR and ReduceLROnPlateau; its StepLR decays one step later than Python's. LambdaLR here has
+// Python's values: any function of the number of steps. Comes after prepared_optimizer.hpp.
 #pragma once
 
 #include <accel/engine/context.hpp>
@@ -22,7 +22,8 @@
 
 namespace accel {
 
-/// What can be prepared as a schedule: it has `step()`, and LibTorch's base class or a state of our kind.
+/// What can be prepared as a schedule: it has `step()`, and LibTorch's base class or a state of our
+/// kind.
 template <class T>
 concept LRSchedulerLike = std::derived_from<T, torch::optim::LRScheduler> || requires(T& schedule) {
   schedule.step();
@@ -32,11 +33,12 @@ concept LRSchedulerLike = std::derived_from<T, torch::optim::LRScheduler> || req
 
 /// A schedule as a user may hand it over: an object or a pointer.
 template <class T>
-concept LRSchedulerGiven =
-    LRSchedulerLike<T> || (requires { typename detail::pointee<T>::type; } && LRSchedulerLike<typename T::element_type>);
+concept LRSchedulerGiven = LRSchedulerLike<T> || (requires { typename detail::pointee<T>::type; } &&
+                                                  LRSchedulerLike<typename T::element_type>);
 
-/// Each group's learning rate is its initial one times `factor(t)`, where t counts calls of `step`; at construction t is 0.
-/// Formula and order of calls are those of torch.optim.lr_scheduler.LambdaLR.
+/// Each group's learning rate is its initial one times `factor(t)`, where t counts calls of `step`;
+/// at construction t is 0. Formula and order of calls are those of
+/// torch.optim.lr_scheduler.LambdaLR.
 class LambdaLR {
  public:
   using Factor = std::function<double(int64_t)>;
@@ -64,11 +66,12 @@ class LambdaLR {
 };
 
 /// Multiplies by `gamma` every `step_size` steps, as torch.optim.lr_scheduler.StepLR.
-[[nodiscard]] LambdaLR step_lr(torch::optim::Optimizer& optimizer, int64_t step_size, double gamma = 0.1);
+[[nodiscard]] LambdaLR step_lr(torch::optim::Optimizer& optimizer, int64_t step_size,
+                               double gamma = 0.1);
 
-/// From the initial rate to 0 along a half cosine over `total_steps`, after a linear warm-up from 0 over `warmup_steps`:
-/// 0.5 (1 + cos(pi p)), p the share of the steps after the warm-up. The formula of transformers'
-/// get_cosine_schedule_with_warmup with half a cycle.
+/// From the initial rate to 0 along a half cosine over `total_steps`, after a linear warm-up from 0
+/// over `warmup_steps`: 0.5 (1 + cos(pi p)), p the share of the steps after the warm-up. The
+/// formula of transformers' get_cosine_schedule_with_warmup with half a cycle.
 [[nodiscard]] LambdaLR cosine_schedule(torch::optim::Optimizer& optimizer, int64_t total_steps,
                                        int64_t warmup_steps = 0);
 
@@ -89,8 +92,9 @@ class PreparedScheduler {
   PreparedScheduler(std::shared_ptr<Schedule> schedule, std::shared_ptr<Context> context)
       : schedule_(std::move(schedule)), context_(std::move(context)) {}
 
-  /// Steps if the optimizer stepped: not inside a window, not after a skipped step. One step an optimizer step;
-  /// `step_scheduler_once_per_process` gives Accelerate's count. With `step_scheduler_with_optimizer` off, always one step.
+  /// Steps if the optimizer stepped: not inside a window, not after a skipped step. One step an
+  /// optimizer step; `step_scheduler_once_per_process` gives Accelerate's count. With
+  /// `step_scheduler_with_optimizer` off, always one step.
   void step() {
     const auto& options = context_->options;
     int64_t count = 1;
@@ -106,8 +110,8 @@ class PreparedScheduler {
   Schedule* operator->() const noexcept { return schedule_.get(); }
 
  private:
-  /// Whether the schedule's optimizer skipped its last step; where that is not known (LibTorch's schedules do not say, and it
-  /// may not have been prepared), whether any did.
+  /// Whether the schedule's optimizer skipped its last step; where that is not known (LibTorch's
+  /// schedules do not say, and it may not have been prepared), whether any did.
   [[nodiscard]] bool optimizer_skipped() const {
     if constexpr (requires { schedule_->optimizer(); })
       for (const auto& optimizer : context_->optimizers)

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A handle to the user's optimizer that steps where a window closes, with a fused kernel where there is one, and not at
-// all where the scaler found an overflow. The user's object keeps its options, groups and state, which are read at every
-// step. Comes after engine/context.hpp and fused.hpp; lr_scheduler.hpp follows it.
+// A handle to the user's optimizer that steps where a window closes, with a fused kernel where
+// there is one, and not at all where the scaler found an overflow. The user's object keeps its
+// options, groups and state, which are read at every step. Comes after engine/context.hpp and
+// fused.hpp; lr_scheduler.hpp follows it.
 #pragma once
 
 #include <accel/engine/context.hpp>
@@ -26,18 +27,22 @@ class OptimizerKernel {
     refresh();
   }
 
-  /// Whether the optimizer holds what this object knows of it: not so for another one at the same address.
+  /// Whether the optimizer holds what this object knows of it: not so for another one at the same
+  /// address.
   [[nodiscard]] bool is_current() const {
     std::vector<at::Tensor> known, held;
     for (const auto& pair : parameter_pairs()) known.push_back(pair.first);
-    for (const auto& group : optimizer_->param_groups()) held.insert(held.end(), group.params().begin(), group.params().end());
+    for (const auto& group : optimizer_->param_groups())
+      held.insert(held.end(), group.params().begin(), group.params().end());
     return same_tensors(known, unique_tensors(held));
   }
 
   [[nodiscard]] Optimizer& optimizer() const noexcept { return *optimizer_; }
   [[nodiscard]] const std::shared_ptr<Optimizer>& shared() const noexcept { return optimizer_; }
   [[nodiscard]] OptimizerRecord& record() const noexcept { return *record_; }
-  [[nodiscard]] const std::shared_ptr<OptimizerRecord>& shared_record() const noexcept { return record_; }
+  [[nodiscard]] const std::shared_ptr<OptimizerRecord>& shared_record() const noexcept {
+    return record_;
+  }
 
   /// The optimizer's own tensor of each parameter, and the model's.
   [[nodiscard]] std::vector<std::pair<at::Tensor, at::Tensor>> parameter_pairs() const {
@@ -91,7 +96,8 @@ class OptimizerKernel {
     }
   }
 
-  /// The optimizer is given an fp32 copy in place of a 16-bit parameter, so that its state is fp32 too.
+  /// The optimizer is given an fp32 copy in place of a 16-bit parameter, so that its state is fp32
+  /// too.
   void make_master(at::Tensor& parameter) {
     auto master = parameter.detach().to(at::kFloat).requires_grad_(parameter.requires_grad());
     masters_.emplace_back(parameter, master);
@@ -113,7 +119,7 @@ class OptimizerKernel {
 
   std::shared_ptr<Optimizer> optimizer_;
   std::shared_ptr<OptimizerRecord> record_;
-  size_t groups_ = 0;  ///< taken up so far
+  size_t groups_ = 0;                                       ///< taken up so far
   std::vector<std::pair<at::Tensor, at::Tensor>> masters_;  ///< parameter, its fp32 copy
   FusedScratch scratch_;
 };
@@ -127,15 +133,15 @@ class PreparedOptimizer {
   PreparedOptimizer(std::shared_ptr<Kernel> kernel, std::shared_ptr<Context> context)
       : kernel_(std::move(kernel)), context_(std::move(context)) {}
 
-  /// Steps if this micro-batch closes its window; else does nothing. With a scaler, a window whose gradients overflowed is
-  /// skipped.
+  /// Steps if this micro-batch closes its window; else does nothing. With a scaler, a window whose
+  /// gradients overflowed is skipped.
   void step() {
     context_->step.step(*kernel_, *context_);
     if (!context_->inside() && context_->step.sync_gradients()) context_->share_buffers();
   }
 
-  /// Clears the gradients if this micro-batch closes its window; else does nothing, since they are being added to.
-  /// Cleared means undefined, as in Python, unless `set_to_none` is false.
+  /// Clears the gradients if this micro-batch closes its window; else does nothing, since they are
+  /// being added to. Cleared means undefined, as in Python, unless `set_to_none` is false.
   void zero_grad(bool set_to_none = true) { context_->step.zero_grad(*kernel_, set_to_none); }
 
   /// Whether the last step was skipped because a gradient was not finite.

@@ -39,8 +39,10 @@ TEST_CASE("objects come back in the order they were given, typed") {
   std::vector<at::Tensor> samples{torch::ones({2})};
   auto [first, loader, scheduler, model, second, other] =
       accelerator.prepare(adamw, data_loader(samples), schedule, net, sgd, 5);
-  STATIC_REQUIRE(std::is_same_v<std::remove_reference_t<decltype(*first.operator->())>, torch::optim::AdamW>);
-  STATIC_REQUIRE(std::is_same_v<std::remove_reference_t<decltype(*second.operator->())>, torch::optim::SGD>);
+  STATIC_REQUIRE(
+      std::is_same_v<std::remove_reference_t<decltype(*first.operator->())>, torch::optim::AdamW>);
+  STATIC_REQUIRE(
+      std::is_same_v<std::remove_reference_t<decltype(*second.operator->())>, torch::optim::SGD>);
   STATIC_REQUIRE(std::is_same_v<std::remove_reference_t<decltype(*model)>, NetImpl>);
   STATIC_REQUIRE(std::is_same_v<std::remove_cvref_t<decltype(other)>, int>);
   CHECK(&first.unwrap() == &adamw);
@@ -61,8 +63,9 @@ TEST_CASE("a module may be a holder, a shared pointer, a Sequential or an object
   CHECK(accelerator.prepare(pointer).unwrap() == pointer);
   CHECK(accelerator.prepare(sequential)(x).size(1) == 3);
   CHECK(accelerator.prepare(object).unwrap().get() == &object);
-  CHECK(accelerator.prepare(*pointer).unwrap() == pointer);  // a reference to a shared object shares it
-  CHECK(accelerator.prepare(Net())(x).size(1) == 1);         // a temporary is kept alive
+  CHECK(accelerator.prepare(*pointer).unwrap() ==
+        pointer);                                     // a reference to a shared object shares it
+  CHECK(accelerator.prepare(Net())(x).size(1) == 1);  // a temporary is kept alive
 }
 
 TEST_CASE("preparing twice is harmless") {
@@ -116,13 +119,16 @@ TEST_CASE("device placement can be off, and cuda without a device is a sentence"
   Single accelerator(options);
   CHECK(accelerator.device().is_cpu());
   if (!torch::cuda::is_available())
-    CHECK_THROWS_WITH((Accelerator<single, fp32, accumulate<1>, on<cuda>>()), ContainsSubstring("on<cpu>"));
+    CHECK_THROWS_WITH((Accelerator<single, fp32, accumulate<1>, on<cuda>>()),
+                      ContainsSubstring("on<cpu>"));
 }
 
 TEST_CASE("free_memory lets go of what was prepared") {
   Single accelerator;
   auto net = std::make_shared<NetImpl>();
-  { auto model = accelerator.prepare(net); }
+  {
+    auto model = accelerator.prepare(net);
+  }
   CHECK(net.use_count() > 1);
   accelerator.free_memory();
   CHECK(net.use_count() == 1);
@@ -132,10 +138,12 @@ TEST_CASE("a configuration picks one of the compiled types, or the error lists t
   using Row1 = Accelerator<single, fp32, accumulate<dynamic>, on<cpu>>;
   using Row2 = Accelerator<ddp, bf16, accumulate<dynamic>, on<cpu>>;
   const auto pick = [](const PolicyNames& names) {
-    return visit<Row1, Row2>(names, []<class A>(std::type_identity<A>) { return std::is_same_v<A, Row1> ? 1 : 2; });
+    return visit<Row1, Row2>(
+        names, []<class A>(std::type_identity<A>) { return std::is_same_v<A, Row1> ? 1 : 2; });
   };
   CHECK(pick({"single", "fp32", "accumulate<4>", "on<cpu>"}) == 1);
   CHECK(pick({"ddp", "bf16", "accumulate<dynamic>", "on<cpu>"}) == 2);
-  CHECK_THROWS_WITH(pick({"ddp", "fp16", "accumulate<4>", "on<cpu>"}),
-                    ContainsSubstring("fp16") && ContainsSubstring("compiled with") && ContainsSubstring("bf16"));
+  CHECK_THROWS_WITH(
+      pick({"ddp", "fp16", "accumulate<4>", "on<cpu>"}),
+      ContainsSubstring("fp16") && ContainsSubstring("compiled with") && ContainsSubstring("bf16"));
 }

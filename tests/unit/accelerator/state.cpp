@@ -27,7 +27,9 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear a = register_module("a", torch::nn::Linear(3, 16));
   torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(16));
   torch::nn::Linear b = register_module("b", torch::nn::Linear(16, 2));
-  at::Tensor forward(const at::Tensor& x) { return b(torch::dropout(torch::relu(norm(a(x))), 0.5, is_training())); }
+  at::Tensor forward(const at::Tensor& x) {
+    return b(torch::dropout(torch::relu(norm(a(x))), 0.5, is_training()));
+  }
 };
 
 /// A training from its start, or from a state.
@@ -55,14 +57,15 @@ struct Training {
     int step = from;
     while (step < to)
       for (auto& batch : loader) {
-        accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer, &scheduler = scheduler] {
-          auto loss = torch::nn::functional::cross_entropy(model(batch.data), batch.target);
-          losses.push_back(loss.template item<double>());
-          accelerator.backward(loss);
-          optimizer.step();
-          scheduler.step();
-          optimizer.zero_grad();
-        });
+        accelerator.accumulate(
+            model, [&, &model = model, &optimizer = optimizer, &scheduler = scheduler] {
+              auto loss = torch::nn::functional::cross_entropy(model(batch.data), batch.target);
+              losses.push_back(loss.template item<double>());
+              accelerator.backward(loss);
+              optimizer.step();
+              scheduler.step();
+              optimizer.zero_grad();
+            });
         if (!accelerator.sync_gradients()) continue;
         if (++step < to) continue;
         if (!save.empty()) accelerator.save_state(save);
@@ -77,7 +80,8 @@ void resumes_exactly() {
   using A = Accelerator<single, Precision, accumulate<2>, on<cpu>>;
   Folder folder;
   const auto whole = Training<A, Optimizer>().run(0, 10, {}, {});
-  auto losses = Training<A, Optimizer>().run(0, 4, {}, folder.path);  // stops in the middle of an epoch
+  auto losses =
+      Training<A, Optimizer>().run(0, 4, {}, folder.path);  // stops in the middle of an epoch
   const auto rest = Training<A, Optimizer>().run(4, 10, folder.path, {});
   losses.insert(losses.end(), rest.begin(), rest.end());
   CHECK(losses == whole);
@@ -102,7 +106,8 @@ TEST_CASE("a state of another model is refused with the names that differ") {
   }
   A accelerator;
   auto model = accelerator.prepare(torch::nn::Linear(2, 4));
-  CHECK_THROWS_WITH(accelerator.load_state(folder.path), ContainsSubstring("weight") && ContainsSubstring("[3, 2]") &&
+  CHECK_THROWS_WITH(accelerator.load_state(folder.path), ContainsSubstring("weight") &&
+                                                             ContainsSubstring("[3, 2]") &&
                                                              ContainsSubstring("[4, 2]"));
   CHECK_THROWS_WITH(accelerator.load_state(folder.path / "nowhere"), ContainsSubstring("nowhere"));
 }
@@ -118,9 +123,11 @@ TEST_CASE("values of the user's own are saved, and a name cannot be taken twice"
   Accelerator<single, fp32, accumulate<1>, on<cpu>> accelerator;
   Folder folder;
   int best = 7;
-  accelerator.register_for_checkpointing("best", {[&] { return nlohmann::json(best); },
-                                                  [&](const nlohmann::json& saved) { best = saved; }});
-  CHECK_THROWS_WITH(accelerator.register_for_checkpointing("best", {}), ContainsSubstring("'best'"));
+  accelerator.register_for_checkpointing(
+      "best",
+      {[&] { return nlohmann::json(best); }, [&](const nlohmann::json& saved) { best = saved; }});
+  CHECK_THROWS_WITH(accelerator.register_for_checkpointing("best", {}),
+                    ContainsSubstring("'best'"));
   accelerator.save_state(folder.path);
   best = 0;
   accelerator.load_state(folder.path);

@@ -63,7 +63,8 @@ struct Traits<optim::RMSprop> {
 // Two layers, two groups with options of their own, one parameter that never gets a gradient.
 template <class Optimizer>
 struct Training {
-  torch::nn::Sequential model{torch::nn::Linear(4, 3), torch::nn::Dropout(0.5), torch::nn::Linear(3, 2)};
+  torch::nn::Sequential model{torch::nn::Linear(4, 3), torch::nn::Dropout(0.5),
+                              torch::nn::Linear(3, 2)};
   std::unique_ptr<Optimizer> optimizer;
 
   explicit Training(double second_lr = 5e-3) {
@@ -74,8 +75,9 @@ struct Training {
     second_options.lr(second_lr);
     std::vector<optim::OptimizerParamGroup> groups;
     groups.emplace_back(std::vector<at::Tensor>{first.weight, first.bias, last.bias});
-    groups.emplace_back(std::vector<at::Tensor>{last.weight},
-                        std::make_unique<std::remove_cvref_t<decltype(second_options)>>(second_options));
+    groups.emplace_back(
+        std::vector<at::Tensor>{last.weight},
+        std::make_unique<std::remove_cvref_t<decltype(second_options)>>(second_options));
     optimizer = std::make_unique<Optimizer>(groups, Traits<Optimizer>::options());
   }
 
@@ -101,7 +103,8 @@ struct Training {
   void load(const std::filesystem::path& folder) {
     const StateFolder state(folder);
     load_module_state(*model, load_tensors(state, "model"));
-    load_optimizer_state(*optimizer, names(), state.json("optimizer"), load_tensors(state, "optimizer"));
+    load_optimizer_state(*optimizer, names(), state.json("optimizer"),
+                         load_tensors(state, "optimizer"));
     CHECK(accel::load_rng_state(load_tensors(state, "random_states_0")).empty());
   }
 };
@@ -134,8 +137,8 @@ Saved saved_of(const Training<Optimizer>& training) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("six steps are three, a save, a load in new objects, and three, to the bit", "", optim::AdamW,
-                   optim::Adam, optim::SGD, optim::Adagrad, optim::RMSprop) {
+TEMPLATE_TEST_CASE("six steps are three, a save, a load in new objects, and three, to the bit", "",
+                   optim::AdamW, optim::Adam, optim::SGD, optim::Adagrad, optim::RMSprop) {
   const ScratchFolder scratch;
   torch::manual_seed(7);
   Training<TestType> straight;
@@ -157,7 +160,8 @@ TEMPLATE_TEST_CASE("six steps are three, a save, a load in new objects, and thre
   CHECK(&resumed.optimizer->param_groups()[1].options() == options);
   CHECK(resumed.optimizer->param_groups()[0].options().get_lr() == 3e-3);
   CHECK(resumed.optimizer->param_groups()[1].options().get_lr() == 5e-3);
-  CHECK(resumed.optimizer->state().size() == optimizer_state(*straight.optimizer, straight.names()).description["state"].size());
+  CHECK(resumed.optimizer->state().size() ==
+        optimizer_state(*straight.optimizer, straight.names()).description["state"].size());
   for (int step = 0; step < 3; ++step) {
     resumed.step();
   }
@@ -186,7 +190,8 @@ TEST_CASE("state is filed by name, step counts exactly") {
   state.step((int64_t{1} << 53) + 1);
   const auto saved = saved_of(training);
   CHECK(saved.description["type"] == "AdamW");
-  CHECK(saved.description["groups"][0]["parameters"] == nlohmann::json{"0.weight", "0.bias", "2.bias"});
+  CHECK(saved.description["groups"][0]["parameters"] ==
+        nlohmann::json{"0.weight", "0.bias", "2.bias"});
   CHECK(saved.description["groups"][1]["options"]["lr"] == 5e-3);
   CHECK(saved.description["groups"][0]["options"]["betas"] == nlohmann::json{0.9, 0.999});
   CHECK(saved.description["state"]["0.weight"]["step"] == 9007199254740993);
@@ -248,10 +253,13 @@ TEST_CASE("every difference is named in one error, and nothing is changed") {
   other.step();
   const auto before = saved_of(other);
   const auto refusal = [&](const Saved& saved) {
-    const auto text = error_of(
-        [&] { load_optimizer_state(*other.optimizer, other.names(), saved.description, saved.file); });
+    const auto text = error_of([&] {
+      load_optimizer_state(*other.optimizer, other.names(), saved.description, saved.file);
+    });
     CHECK(saved_of(other).description == before.description);
-    CHECK(saved_of(other).file.tensors.at("exp_avg.0.bias").equal(before.file.tensors.at("exp_avg.0.bias")));
+    CHECK(saved_of(other)
+              .file.tensors.at("exp_avg.0.bias")
+              .equal(before.file.tensors.at("exp_avg.0.bias")));
     return text;
   };
   SECTION("names, shapes, tensors") {
@@ -263,8 +271,9 @@ TEST_CASE("every difference is named in one error, and nothing is changed") {
     bad.file.tensors["extra"] = torch::ones({1});
     const auto text = refusal(bad);
     for (const char* clause :
-         {"optimizer.safetensors", "0.bias is in group 0 of the optimizer only", "other.weight is in group 0 of the file only",
-          "gone has state in the file", "exp_avg.0.weight ([5] in the file, [3, 4] in the optimizer)",
+         {"optimizer.safetensors", "0.bias is in group 0 of the optimizer only",
+          "other.weight is in group 0 of the file only", "gone has state in the file",
+          "exp_avg.0.weight ([5] in the file, [3, 4] in the optimizer)",
           "exp_avg_sq.0.weight is missing", "extra is unexpected"}) {
       CHECK_THAT(text, ContainsSubstring(clause));
     }
@@ -272,7 +281,8 @@ TEST_CASE("every difference is named in one error, and nothing is changed") {
   SECTION("groups") {
     auto bad = good;
     bad.description["groups"].erase(1);
-    CHECK_THAT(refusal(bad), ContainsSubstring("1 parameter groups in the file, 2 in the optimizer"));
+    CHECK_THAT(refusal(bad),
+               ContainsSubstring("1 parameter groups in the file, 2 in the optimizer"));
   }
   SECTION("type and format") {
     auto bad = good;
@@ -282,11 +292,13 @@ TEST_CASE("every difference is named in one error, and nothing is changed") {
     CHECK_THAT(refusal(bad), ContainsSubstring("format 2"));
   }
   SECTION("damage") {
-    for (const char* place : {"/groups/0/options/lr", "/groups/0/options/betas", "/groups/1/options/amsgrad",
-                              "/state/0.bias/step", "/state/0.bias/tensors", "/groups/0/parameters", "/groups", "/state",
-                              "/type", "/format"}) {
+    for (const char* place :
+         {"/groups/0/options/lr", "/groups/0/options/betas", "/groups/1/options/amsgrad",
+          "/state/0.bias/step", "/state/0.bias/tensors", "/groups/0/parameters", "/groups",
+          "/state", "/type", "/format"}) {
       const nlohmann::json::json_pointer pointer(place);
-      for (const auto& value : {nlohmann::json("x"), nlohmann::json(nullptr), nlohmann::json(1.5), nlohmann::json{1}}) {
+      for (const auto& value :
+           {nlohmann::json("x"), nlohmann::json(nullptr), nlohmann::json(1.5), nlohmann::json{1}}) {
         if (value == 1.5 && std::string_view(place).ends_with("lr")) {
           continue;
         }
@@ -313,7 +325,8 @@ TEST_CASE("Adagrad, which makes its state at construction, needs it in the file"
   saved.description["state"].erase("2.bias");
   saved.file.tensors.erase("sum.2.bias");
   CHECK_THAT(error_of([&] {
-               load_optimizer_state(*training.optimizer, training.names(), saved.description, saved.file);
+               load_optimizer_state(*training.optimizer, training.names(), saved.description,
+                                    saved.file);
              }),
              ContainsSubstring("2.bias has no state in the file"));
 }
@@ -329,8 +342,9 @@ TEST_CASE("an optimizer of another type, and a parameter of no model, are named"
   MyAdamW mine(linear->parameters());
   CHECK_THAT(error_of([&] { optimizer_state(mine, names); }), ContainsSubstring("MyAdamW"));
   optim::SGD loose({torch::ones({3, 1}, torch::requires_grad())}, 0.1);
-  CHECK_THAT(error_of([&] { optimizer_state(loose, names); }),
-             ContainsSubstring("shape [3, 1] in group 0") && ContainsSubstring("no prepared model"));
+  CHECK_THAT(
+      error_of([&] { optimizer_state(loose, names); }),
+      ContainsSubstring("shape [3, 1] in group 0") && ContainsSubstring("no prepared model"));
 }
 
 TEST_CASE("the CPU generator continues where it was saved") {
@@ -343,7 +357,8 @@ TEST_CASE("the CPU generator continues where it was saved") {
   CHECK(state.front().second.scalar_type() == torch::kByte);
   accel::save_safetensors(scratch / "rng.safetensors", state);
   const auto draw = [] {
-    return std::vector<at::Tensor>{torch::randn({1}), torch::randn({33}), torch::rand({5}), torch::randperm(20),
+    return std::vector<at::Tensor>{torch::randn({1}), torch::randn({33}), torch::rand({5}),
+                                   torch::randperm(20),
                                    torch::dropout(torch::ones({64}), 0.5, true)};
   };
   const auto expected = draw();
@@ -360,11 +375,14 @@ TEST_CASE("the CPU generator continues where it was saved") {
   file.tensors["torch_cuda_manual_seed.63"] = torch::zeros({16}, torch::kByte);
   CHECK(accel::load_rng_state(file) == std::vector<std::string>{"torch_cuda_manual_seed.63"});
   const auto before = accel::rng_state().front().second;
-  for (const auto& bad : {torch::zeros({5055}, torch::kByte), torch::zeros({5056}), torch::full({5056}, 255, torch::kByte)}) {
+  for (const auto& bad : {torch::zeros({5055}, torch::kByte), torch::zeros({5056}),
+                          torch::full({5056}, 255, torch::kByte)}) {
     file.tensors["torch_manual_seed"] = bad;
-    CHECK_THAT(error_of([&] { accel::load_rng_state(file); }), ContainsSubstring("torch_manual_seed is not a generator's state"));
+    CHECK_THAT(error_of([&] { accel::load_rng_state(file); }),
+               ContainsSubstring("torch_manual_seed is not a generator's state"));
   }
   file.tensors.erase("torch_manual_seed");
-  CHECK_THAT(error_of([&] { accel::load_rng_state(file); }), ContainsSubstring("has no torch_manual_seed"));
+  CHECK_THAT(error_of([&] { accel::load_rng_state(file); }),
+             ContainsSubstring("has no torch_manual_seed"));
   CHECK(accel::rng_state().front().second.equal(before));
 }

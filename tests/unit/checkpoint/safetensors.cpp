@@ -120,10 +120,11 @@ TEST_CASE("every type and layout comes back with its bits, aligned for its type"
   const auto path = scratch / "m.safetensors";
   torch::manual_seed(0);
   NamedTensors tensors;
-  for (const auto type : {torch::kBool, torch::kUInt8, torch::kInt8, torch::kInt16, torch::kUInt16, torch::kFloat16,
-                          torch::kBFloat16, torch::kInt32, torch::kUInt32, torch::kFloat32, torch::kComplexFloat,
-                          torch::kFloat64, torch::kInt64, torch::kUInt64, torch::kFloat8_e5m2, torch::kFloat8_e4m3fn,
-                          torch::kFloat8_e8m0fnu}) {
+  for (const auto type :
+       {torch::kBool, torch::kUInt8, torch::kInt8, torch::kInt16, torch::kUInt16, torch::kFloat16,
+        torch::kBFloat16, torch::kInt32, torch::kUInt32, torch::kFloat32, torch::kComplexFloat,
+        torch::kFloat64, torch::kInt64, torch::kUInt64, torch::kFloat8_e5m2, torch::kFloat8_e4m3fn,
+        torch::kFloat8_e8m0fnu}) {
     // Odd counts of bytes, so that alignment is not for free.
     tensors.emplace_back(c10::toString(type), torch::randint(0, 2, {3, 1}).to(type));
   }
@@ -158,18 +159,24 @@ TEST_CASE("a tensor that the format cannot hold is refused, and an old file stay
   const auto path = scratch / "m.safetensors";
   save_safetensors(path, {{"w", torch::ones({2})}});
   const auto refused = [&](const at::Tensor& tensor) {
-    return error_of([&] { save_safetensors(path, {{"fine", torch::zeros({2})}, {"odd", tensor}}); });
+    return error_of(
+        [&] { save_safetensors(path, {{"fine", torch::zeros({2})}, {"odd", tensor}}); });
   };
   CHECK_THAT(refused({}), ContainsSubstring("'odd' has no data (it is undefined)"));
-  CHECK_THAT(refused(torch::ones({2}, torch::kMeta)), ContainsSubstring("'odd' has no data (it is on the meta device)"));
+  CHECK_THAT(refused(torch::ones({2}, torch::kMeta)),
+             ContainsSubstring("'odd' has no data (it is on the meta device)"));
   CHECK_THAT(refused(torch::ones({2, 2}).to_sparse()), ContainsSubstring("'odd' is sparse"));
-  CHECK_THAT(refused(torch::ones({2}, torch::kComplexDouble)), ContainsSubstring("'odd' is of type ComplexDouble"));
+  CHECK_THAT(refused(torch::ones({2}, torch::kComplexDouble)),
+             ContainsSubstring("'odd' is of type ComplexDouble"));
   CHECK_THAT(refused(torch::quantize_per_tensor(torch::ones({2}), 0.1, 0, torch::kQInt8)),
              ContainsSubstring("'odd' is of type QInt8"));
-  CHECK_THAT(error_of([&] { save_safetensors(path, {{"w", torch::ones(1)}, {"w", torch::ones(1)}}); }),
-             ContainsSubstring("'w' is given to two tensors"));
-  CHECK_THAT(error_of([&] { save_safetensors(scratch / "none/m.safetensors", {}); }), ContainsSubstring("cannot create"));
-  CHECK_THAT(error_of([&] { save_safetensors(scratch.path(), {}); }), ContainsSubstring("cannot replace"));
+  CHECK_THAT(
+      error_of([&] { save_safetensors(path, {{"w", torch::ones(1)}, {"w", torch::ones(1)}}); }),
+      ContainsSubstring("'w' is given to two tensors"));
+  CHECK_THAT(error_of([&] { save_safetensors(scratch / "none/m.safetensors", {}); }),
+             ContainsSubstring("cannot create"));
+  CHECK_THAT(error_of([&] { save_safetensors(scratch.path(), {}); }),
+             ContainsSubstring("cannot replace"));
   CHECK(names_in(scratch.path()) == Names{"m.safetensors"});
   CHECK(same(load_safetensors(path).tensors.at("w"), torch::ones({2})));
 }
@@ -187,8 +194,10 @@ TEST_CASE("a damaged file is refused, naming file and tensor") {
     accel::write_text(path, file.substr(0, length));
     CHECK_THAT(error_of([&] { load_safetensors(path); }), ContainsSubstring("truncated"));
   }
-  CHECK_THAT(error_of([&] { load_safetensors(scratch / "none"); }), ContainsSubstring("cannot open"));
-  CHECK_THAT(error_of([&] { load_safetensors(scratch.path()); }), ContainsSubstring("not a regular file"));
+  CHECK_THAT(error_of([&] { load_safetensors(scratch / "none"); }),
+             ContainsSubstring("cannot open"));
+  CHECK_THAT(error_of([&] { load_safetensors(scratch.path()); }),
+             ContainsSubstring("not a regular file"));
 }
 
 TEST_CASE("B22 (iv) shards of at most 100 bytes; a later save into one file removes them") {
@@ -196,8 +205,9 @@ TEST_CASE("B22 (iv) shards of at most 100 bytes; a later save into one file remo
   const NamedTensors tensors{{"a", torch::arange(15, torch::kFloat)},
                              {"b", torch::arange(15, torch::kFloat)},
                              {"c", torch::arange(100, torch::kFloat)}};
-  for (const char* foreign : {"model-1-of-2.safetensors", "model_1.safetensors", "model-00001-of-00003.bin",
-                              "other-00001-of-00003.safetensors", "optimizer.safetensors"}) {
+  for (const char* foreign :
+       {"model-1-of-2.safetensors", "model_1.safetensors", "model-00001-of-00003.bin",
+        "other-00001-of-00003.safetensors", "optimizer.safetensors"}) {
     accel::write_text(scratch / foreign, "");
   }
   const auto foreign = names_in(scratch.path());
@@ -210,7 +220,8 @@ TEST_CASE("B22 (iv) shards of at most 100 bytes; a later save into one file remo
   CHECK(names_in(scratch.path()) ==
         with({"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
               "model-00003-of-00003.safetensors", "model.safetensors.index.json"}));
-  const auto index = nlohmann::json::parse(accel::read_text(scratch / "model.safetensors.index.json"));
+  const auto index =
+      nlohmann::json::parse(accel::read_text(scratch / "model.safetensors.index.json"));
   CHECK(index["metadata"]["total_size"] == 520);
   CHECK(index["weight_map"].size() == 3);
   const std::string alone = index["weight_map"]["c"];
@@ -225,7 +236,8 @@ TEST_CASE("B22 (iv) shards of at most 100 bytes; a later save into one file remo
   // Two files instead of three, then one, then three again.
   save_safetensors_sharded(scratch.path(), tensors, {}, {.max_shard_size = 300});
   CHECK(names_in(scratch.path()) ==
-        with({"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}));
+        with({"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+              "model.safetensors.index.json"}));
   CHECK(load_safetensors_sharded(scratch.path()).tensors.size() == 3);
   save_safetensors_sharded(scratch.path(), tensors);
   CHECK(names_in(scratch.path()) == with({"model.safetensors"}));
@@ -237,7 +249,8 @@ TEST_CASE("B22 (iv) shards of at most 100 bytes; a later save into one file remo
 TEST_CASE("shards that do not belong together are refused") {
   const ScratchFolder scratch;
   const auto save = [](const fs::path& folder, float value) {
-    save_safetensors_sharded(folder, {{"a", torch::full({15}, value)}, {"b", torch::full({15}, value)}}, {},
+    save_safetensors_sharded(folder,
+                             {{"a", torch::full({15}, value)}, {"b", torch::full({15}, value)}}, {},
                              {.max_shard_size = 60});
   };
   const auto refusal = [&] { return error_of([&] { load_safetensors_sharded(scratch / "one"); }); };
@@ -245,7 +258,8 @@ TEST_CASE("shards that do not belong together are refused") {
   save(scratch / "one", 1);
   save(scratch / "two", 2);
   CHECK(load_safetensors_sharded(scratch / "one").tensors.size() == 2);
-  fs::copy_file(scratch / "two" / second, scratch / "one" / second, fs::copy_options::overwrite_existing);
+  fs::copy_file(scratch / "two" / second, scratch / "one" / second,
+                fs::copy_options::overwrite_existing);
   CHECK_THAT(refusal(), ContainsSubstring(second) && ContainsSubstring("another save"));
   fs::remove(scratch / "one" / second);
   CHECK_THAT(refusal(), ContainsSubstring("cannot open") && ContainsSubstring(second));
@@ -255,11 +269,15 @@ TEST_CASE("shards that do not belong together are refused") {
   accel::write_text(index, R"({"weight_map": {"a": 1}})");
   CHECK_THAT(refusal(), ContainsSubstring("not an index"));
   fs::remove(index);
-  CHECK_THAT(refusal(), ContainsSubstring("has neither model.safetensors nor model.safetensors.index.json"));
+  CHECK_THAT(refusal(),
+             ContainsSubstring("has neither model.safetensors nor model.safetensors.index.json"));
   // As Python writes them: no name of a save anywhere.
   save_safetensors(scratch / "one/x.safetensors", {{"a", torch::ones({1})}});
-  save_safetensors(scratch / "one/y.safetensors", {{"b", torch::ones({2})}, {"c", torch::ones({3})}});
-  accel::write_text(index, R"({"metadata": {"total_size": 24}, "weight_map": {"a": "x.safetensors", "b": "y.safetensors", "c": "y.safetensors"}})");
+  save_safetensors(scratch / "one/y.safetensors",
+                   {{"b", torch::ones({2})}, {"c", torch::ones({3})}});
+  accel::write_text(
+      index,
+      R"({"metadata": {"total_size": 24}, "weight_map": {"a": "x.safetensors", "b": "y.safetensors", "c": "y.safetensors"}})");
   CHECK(load_safetensors_sharded(scratch / "one").tensors.size() == 3);
   accel::write_text(index, R"({"weight_map": {"a": "x.safetensors", "b": "y.safetensors"}})");
   CHECK_THAT(refusal(), ContainsSubstring("has a tensor 'c' that"));
@@ -274,7 +292,8 @@ TEST_CASE("B22 (v) a seeded Linear has Python's names, types and values") {
   torch::nn::Linear linear(2, 3);
   save_safetensors(path, {{"weight", linear->weight}, {"bias", linear->bias}});
   const auto loaded = load_safetensors(path);
-  const auto weight = torch::tensor({{-0.005294, 0.379323}, {-0.581981, -0.520387}, {-0.272345, 0.189616}});
+  const auto weight =
+      torch::tensor({{-0.005294, 0.379323}, {-0.581981, -0.520387}, {-0.272345, 0.189616}});
   const auto bias = torch::tensor({-0.014010, 0.560657, -0.062752});
   REQUIRE(loaded.tensors.size() == 2);
   CHECK(loaded.tensors.at("weight").scalar_type() == torch::kFloat);

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// IDX files: what is read of good ones, what is said of bad ones, and the real Fashion-MNIST where it is installed.
-#include <accel/data/data_loader.hpp>
+// IDX files: what is read of good ones, what is said of bad ones, and the real Fashion-MNIST where
+// it is installed.
 #include <accel/data/idx.hpp>
+#include <accel/data/data_loader.hpp>
 #include <accel/detail/error.hpp>
 #include <support/scratch_folder.hpp>
 
@@ -96,7 +97,8 @@ TEST_CASE("Images and labels are read, compressed or not") {
   CHECK(images.classes() == 10);
   const auto batch = images.get_batch({2, 0, 2});
   const auto bytes = torch::arange(18).view({3, 1, 2, 3});
-  CHECK(at::equal(batch.data, bytes.index_select(0, torch::tensor({2, 0, 2})).to(torch::kFloat).div(255)));
+  CHECK(at::equal(batch.data,
+                  bytes.index_select(0, torch::tensor({2, 0, 2})).to(torch::kFloat).div(255)));
   CHECK(at::equal(batch.target, torch::tensor({9, 5, 9}, torch::kLong)));
   const auto one = images.get(1);
   CHECK(one.data.sizes() == at::IntArrayRef({1, 2, 3}));
@@ -113,7 +115,12 @@ TEST_CASE("Images are normalised as torch does it, bit for bit") {
   const auto images = write(folder / "i", pixels);
   const auto labels = write(folder / "l", header(8, {1}) + '\x01');
   const IdxImages set({images, labels}, {.mean = 0.2860F, .standard_deviation = 0.3530F});
-  const auto wanted = torch::arange(256).to(torch::kFloat).div_(255).sub_(0.2860F).div_(0.3530F).view({1, 1, 16, 16});
+  const auto wanted = torch::arange(256)
+                          .to(torch::kFloat)
+                          .div_(255)
+                          .sub_(0.2860F)
+                          .div_(0.3530F)
+                          .view({1, 1, 16, 16});
   CHECK(at::equal(set.get_batch({0}).data, wanted));
   for (const float bad : {0.0F, -1.0F, std::numeric_limits<float>::quiet_NaN()})
     CHECK_THROWS_AS(IdxImages({images, labels}, {.standard_deviation = bad}), accel::Error);
@@ -121,7 +128,8 @@ TEST_CASE("Images are normalised as torch does it, bit for bit") {
 
 TEST_CASE("A set without images is a dataset without samples") {
   const ScratchFolder folder;
-  const IdxImages set({write(folder / "i", header(8, {0, 28, 28})), write(folder / "l", header(8, {0}))});
+  const IdxImages set(
+      {write(folder / "i", header(8, {0, 28, 28})), write(folder / "l", header(8, {0}))});
   CHECK(set.size() == 0);
   CHECK(set.classes() == 0);
   for (const auto& batch : accel::data_loader(set, {.batch_size = 2})) FAIL(batch.data);
@@ -141,8 +149,9 @@ TEST_CASE("Files of a split are found, and what was looked for is said") {
   const auto test = find_idx_files(folder.path(), IdxSplit::test);
   CHECK(test.images == folder / "t10k-images-idx3-ubyte.gz");
   CHECK(test.labels == folder / "test-labels-idx1-ubyte");
-  CHECK_THROWS_MATCHES(find_idx_files(folder / "none", IdxSplit::test), accel::Error,
-                       MessageMatches(ContainsSubstring("none") && ContainsSubstring("dataset-fashion-mnist")));
+  CHECK_THROWS_MATCHES(
+      find_idx_files(folder / "none", IdxSplit::test), accel::Error,
+      MessageMatches(ContainsSubstring("none") && ContainsSubstring("dataset-fashion-mnist")));
 }
 
 TEST_CASE("Every malformed file is an error that names it and its fault") {
@@ -214,8 +223,9 @@ TEST_CASE("Images and labels that do not fit together are refused") {
   const auto images = write(folder / "i", three_images());
   const auto labels = write(folder / "l", three_labels());
   const auto two = write(folder / "two", header(8, {2}) + "ab");
-  CHECK_THROWS_MATCHES(IdxImages({images, two}), accel::Error,
-                       MessageMatches(ContainsSubstring("3 images") && ContainsSubstring("2 labels")));
+  CHECK_THROWS_MATCHES(
+      IdxImages({images, two}), accel::Error,
+      MessageMatches(ContainsSubstring("3 images") && ContainsSubstring("2 labels")));
   refused([&] { IdxImages({labels, labels}); }, labels, "no images");
   refused([&] { IdxImages({images, images}); }, images, "no labels");
   const auto flat = write(folder / "flat", header(8, {3, 0, 28}));
@@ -235,13 +245,15 @@ TEST_CASE("Fashion-MNIST, where it is installed, is what LibTorch reads of it") 
   // LibTorch reads uncompressed files of this name and size only.
   const ScratchFolder folder;
   const auto files = find_idx_files(fashion, IdxSplit::test);
-  const auto unpack = [&](const fs::path& from, const char* name, const std::vector<std::uint32_t>& sizes) {
+  const auto unpack = [&](const fs::path& from, const char* name,
+                          const std::vector<std::uint32_t>& sizes) {
     const auto array = read_idx(from);
     write(folder / name, header(8, sizes) + std::string(array.bytes.begin(), array.bytes.end()));
   };
   unpack(files.images, "t10k-images-idx3-ubyte", {10'000, 28, 28});
   unpack(files.labels, "t10k-labels-idx1-ubyte", {10'000});
-  auto theirs = torch::data::datasets::MNIST(folder.path().string(), torch::data::datasets::MNIST::Mode::kTest);
+  auto theirs = torch::data::datasets::MNIST(folder.path().string(),
+                                             torch::data::datasets::MNIST::Mode::kTest);
   std::size_t seen = 0;
   for (const auto& batch : accel::data_loader(test, {.batch_size = 1'000, .num_workers = 2})) {
     std::vector<std::size_t> indices(static_cast<std::size_t>(batch.target.size(0)));

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loaders on one thread: the samples, their order, epochs, flags, positions, devices, and LibTorch's own datasets.
+// Loaders on one thread: the samples, their order, epochs, flags, positions, devices, and
+// LibTorch's own datasets.
 #include <accel/data/active_loaders.hpp>
 #include <accel/data/data_loader.hpp>
 #include <accel/data/prepared_loader.hpp>
@@ -43,7 +44,8 @@ Numbers numbers(std::int64_t count) {
 }
 
 Numbers values_of(const at::Tensor& tensor) {
-  return {tensor.const_data_ptr<std::int64_t>(), tensor.const_data_ptr<std::int64_t>() + tensor.numel()};
+  return {tensor.const_data_ptr<std::int64_t>(),
+          tensor.const_data_ptr<std::int64_t>() + tensor.numel()};
 }
 
 template <class Range>
@@ -56,14 +58,16 @@ Batches batches_of(const Range& loader) {
 template <class Range>
 Numbers samples_of(const Range& loader) {
   Numbers samples;
-  for (const auto& batch : batches_of(loader)) samples.insert(samples.end(), batch.begin(), batch.end());
+  for (const auto& batch : batches_of(loader))
+    samples.insert(samples.end(), batch.begin(), batch.end());
   return samples;
 }
 
 using NumberLoader = PreparedDataLoader<Numbers>;
 
 /// The loaders of all ranks over the same samples.
-std::vector<NumberLoader> on_ranks(std::int64_t samples, int ranks, const DataLoaderOptions& options) {
+std::vector<NumberLoader> on_ranks(std::int64_t samples, int ranks,
+                                   const DataLoaderOptions& options) {
   std::vector<NumberLoader> loaders;
   for (int rank = 0; rank < ranks; ++rank)
     loaders.emplace_back(data_loader(numbers(samples), options),
@@ -118,12 +122,15 @@ TEST_CASE("Seedable order: the permutations that Accelerate makes") {
 TEST_CASE("The seed of the program is the seed of the order, and later draws are Python's") {
   torch::manual_seed(123);
   const auto loader = data_loader(numbers(37), {.batch_size = 5, .shuffle = true});
-  CHECK(samples_of(loader) == Numbers{22, 2,  9,  15, 29, 7,  33, 24, 11, 27, 36, 28, 8, 14, 21, 10, 34, 12, 32,
-                                      4,  35, 13, 18, 3,  23, 31, 17, 6,  1,  19, 25, 0, 20, 5,  16, 30, 26});
-  CHECK(samples_of(loader) == Numbers{36, 21, 30, 2, 12, 14, 34, 13, 19, 7,  27, 26, 3, 35, 9,  16, 31, 10, 17,
-                                      23, 5,  29, 11, 0, 8,  33, 24, 20, 28, 4,  32, 6, 22, 15, 1,  18, 25});
-  CHECK(samples_of(loader) == Numbers{10, 30, 12, 16, 11, 8,  19, 36, 24, 33, 0,  3, 18, 2,  5,  35, 34, 28, 6,
-                                      22, 20, 4,  27, 29, 26, 31, 21, 1,  14, 7,  23, 9, 32, 25, 15, 17, 13});
+  CHECK(samples_of(loader) == Numbers{22, 2,  9,  15, 29, 7,  33, 24, 11, 27, 36, 28, 8,
+                                      14, 21, 10, 34, 12, 32, 4,  35, 13, 18, 3,  23, 31,
+                                      17, 6,  1,  19, 25, 0,  20, 5,  16, 30, 26});
+  CHECK(samples_of(loader) == Numbers{36, 21, 30, 2,  12, 14, 34, 13, 19, 7,  27, 26, 3,
+                                      35, 9,  16, 31, 10, 17, 23, 5,  29, 11, 0,  8,  33,
+                                      24, 20, 28, 4,  32, 6,  22, 15, 1,  18, 25});
+  CHECK(samples_of(loader) == Numbers{10, 30, 12, 16, 11, 8, 19, 36, 24, 33, 0,  3,  18,
+                                      2,  5,  35, 34, 28, 6, 22, 20, 4,  27, 29, 26, 31,
+                                      21, 1,  14, 7,  23, 9, 32, 25, 15, 17, 13});
   CHECK(torch::rand(1).item<float>() == 0.13657987117767334F);
 
   torch::manual_seed(123);
@@ -148,9 +155,11 @@ TEST_CASE("B18 the order does not depend on what a rank has drawn before") {
 
 TEST_CASE("The seed that ranks agreed on goes before the program's, and data_seed before both") {
   torch::manual_seed(1);
-  const auto with = [](std::optional<std::uint64_t> data_seed, std::optional<std::uint64_t> agreed) {
-    const PreparedDataLoader loader(data_loader(numbers(6), {.shuffle = true, .data_seed = data_seed}),
-                                    LoaderPlacement{.seed = agreed});
+  const auto with = [](std::optional<std::uint64_t> data_seed,
+                       std::optional<std::uint64_t> agreed) {
+    const PreparedDataLoader loader(
+        data_loader(numbers(6), {.shuffle = true, .data_seed = data_seed}),
+        LoaderPlacement{.seed = agreed});
     return samples_of(loader);
   };
   CHECK(with(std::nullopt, 42) == Numbers{0, 3, 2, 4, 1, 5});
@@ -175,7 +184,8 @@ TEST_CASE("B40 epochs of two ranks: other orders, disjoint parts, all samples") 
     CHECK(orders.size() == 3);
 
     // Seven samples without duplicates: each is seen once.
-    auto uneven = on_ranks(7, 2, {.batch_size = 2, .shuffle = true, .even_batches = false, .num_workers = workers});
+    auto uneven = on_ranks(
+        7, 2, {.batch_size = 2, .shuffle = true, .even_batches = false, .num_workers = workers});
     auto seen = samples_of(uneven[0]);
     const auto other = samples_of(uneven[1]);
     seen.insert(seen.end(), other.begin(), other.end());
@@ -186,11 +196,13 @@ TEST_CASE("B40 epochs of two ranks: other orders, disjoint parts, all samples") 
 
 TEST_CASE("B13 a dataset smaller than the world, and an empty one") {
   for (const bool shuffle : {false, true}) {
-    for (auto& loader : on_ranks(1, 4, {.batch_size = 1, .shuffle = shuffle})) CHECK(batches_of(loader) == Batches{{0}});
+    for (auto& loader : on_ranks(1, 4, {.batch_size = 1, .shuffle = shuffle}))
+      CHECK(batches_of(loader) == Batches{{0}});
     const auto active = std::make_shared<ActiveLoaders>();
     for (const int workers : {0, 2}) {
-      PreparedDataLoader loader(data_loader(Numbers{}, {.batch_size = 2, .shuffle = shuffle, .num_workers = workers}),
-                                LoaderPlacement{.num_processes = 3, .active_loaders = active});
+      PreparedDataLoader loader(
+          data_loader(Numbers{}, {.batch_size = 2, .shuffle = shuffle, .num_workers = workers}),
+          LoaderPlacement{.num_processes = 3, .active_loaders = active});
       CHECK(loader.size() == 0);
       CHECK(batches_of(loader).empty());
       CHECK(loader.epoch() == 1);
@@ -202,7 +214,8 @@ TEST_CASE("B13 a dataset smaller than the world, and an empty one") {
 TEST_CASE("B15 split batches that cannot be split are refused when the loader is placed") {
   const auto loader = data_loader(numbers(100), {.batch_size = 8, .split_batches = true});
   CHECK(loader.size() == 13);
-  CHECK_THROWS_MATCHES(PreparedDataLoader(loader, LoaderPlacement{.num_processes = 3}), accel::Error,
+  CHECK_THROWS_MATCHES(PreparedDataLoader(loader, LoaderPlacement{.num_processes = 3}),
+                       accel::Error,
                        MessageMatches(ContainsSubstring("8") && ContainsSubstring("3")));
 }
 
@@ -271,9 +284,11 @@ TEST_CASE("A loop that is left early unregisters its loader and begins its epoch
 
 TEST_CASE("A position goes on with the very samples and the very random draws") {
   const DataLoaderOptions options{.batch_size = 3, .shuffle = true};
-  const auto epochs = [](NumberLoader& loader, std::int64_t last, std::vector<std::pair<Numbers, float>>& trace) {
+  const auto epochs = [](NumberLoader& loader, std::int64_t last,
+                         std::vector<std::pair<Numbers, float>>& trace) {
     while (loader.epoch() < last)
-      for (const auto& batch : loader) trace.emplace_back(values_of(batch), torch::rand(1).item<float>());
+      for (const auto& batch : loader)
+        trace.emplace_back(values_of(batch), torch::rand(1).item<float>());
   };
   torch::manual_seed(11);
   std::vector<std::pair<Numbers, float>> straight;
@@ -281,7 +296,8 @@ TEST_CASE("A position goes on with the very samples and the very random draws") 
   epochs(loader, 3, straight);
   REQUIRE(straight.size() == 21);
 
-  for (const std::size_t stop : {1, 7, 10, 13, 14}) {  // 7 and 14: after the last batch of an epoch, inside the loop
+  for (const std::size_t stop :
+       {1, 7, 10, 13, 14}) {  // 7 and 14: after the last batch of an epoch, inside the loop
     torch::manual_seed(11);
     std::vector<std::pair<Numbers, float>> trace;
     accel::LoaderState state;
@@ -310,14 +326,16 @@ TEST_CASE("A position goes on with the very samples and the very random draws") 
 
 TEST_CASE("A resumed epoch may be named by the loop, and its whole length stays") {
   NumberLoader loader(data_loader(numbers(10), {.batch_size = 2}), {});
-  loader.load_state({.epoch = 2, .batches_yielded = 3, .seed = 0, .samples = 10, .total_batch_size = 2});
+  loader.load_state(
+      {.epoch = 2, .batches_yielded = 3, .seed = 0, .samples = 10, .total_batch_size = 2});
   loader.set_epoch(2);
   CHECK(loader.size() == 5);
   CHECK(batches_of(loader) == Batches{{6, 7}, {8, 9}});
   CHECK(batches_of(loader).size() == 5);
 }
 
-TEST_CASE("Copies of a loader share its position, and an accelerator can keep it without its type") {
+TEST_CASE(
+    "Copies of a loader share its position, and an accelerator can keep it without its type") {
   NumberLoader loader(data_loader(numbers(10), {.batch_size = 2}), {});
   const auto copy = loader;
   const std::shared_ptr<accel::LoaderCursor> cursor = loader.cursor();
@@ -350,7 +368,8 @@ TEST_CASE("Skipping batches is for one epoch, and keeps everything else") {
 TEST_CASE("Batches are moved to the device, whatever their structure") {
   // "meta" is a device that every build has.
   const LoaderPlacement place{.device = c10::Device(c10::kMeta)};
-  const std::vector<std::pair<at::Tensor, std::map<std::string, int>>> samples{{torch::ones(2), {{"label", 3}}}};
+  const std::vector<std::pair<at::Tensor, std::map<std::string, int>>> samples{
+      {torch::ones(2), {{"label", 3}}}};
   const PreparedDataLoader nested(data_loader(samples), place);
   for (const auto& [data, named] : nested) {
     CHECK(data.is_meta());
@@ -373,21 +392,25 @@ TEST_CASE("LibTorch's datasets and transforms plug in unchanged") {
   std::vector<std::int64_t> sizes;
   for (const auto& batch : loader) {
     CHECK(batch.data.sizes().slice(1) == at::IntArrayRef({1, 2, 2}));
-    CHECK(at::equal(batch.data.select(1, 0).select(1, 0).select(1, 0).to(torch::kLong), batch.target));
+    CHECK(at::equal(batch.data.select(1, 0).select(1, 0).select(1, 0).to(torch::kLong),
+                    batch.target));
     sizes.push_back(batch.data.size(0));
   }
   CHECK(sizes == std::vector<std::int64_t>{2, 2, 1});
 
   using torch::data::transforms::Normalize;
   using torch::data::transforms::Stack;
-  auto chained = data_loader(LabelledSet(4).map(Normalize<>(1.0, 2.0)).map(Stack<>()), {.batch_size = 4, .shuffle = true, .data_seed = 1});
+  auto chained = data_loader(LabelledSet(4).map(Normalize<>(1.0, 2.0)).map(Stack<>()),
+                             {.batch_size = 4, .shuffle = true, .data_seed = 1});
   for (const auto& batch : chained) {
     CHECK(batch.data.sizes() == at::IntArrayRef({4, 1, 2, 2}));
-    CHECK(at::equal(batch.data.select(1, 0).select(1, 0).select(1, 0), (batch.target.to(torch::kFloat) - 1.0) / 2.0));
+    CHECK(at::equal(batch.data.select(1, 0).select(1, 0).select(1, 0),
+                    (batch.target.to(torch::kFloat) - 1.0) / 2.0));
   }
 
   const auto rows = torch::arange(6).view({3, 2});
-  for (const auto& batch : data_loader(torch::data::datasets::TensorDataset(rows), {.batch_size = 3}))
+  for (const auto& batch :
+       data_loader(torch::data::datasets::TensorDataset(rows), {.batch_size = 3}))
     CHECK(at::equal(batch, rows));
 }
 
@@ -401,9 +424,11 @@ TEST_CASE("A collate function of the user wins") {
 
   // Also where the dataset makes batches itself.
   const auto halves = [](torch::data::Example<> batch) { return batch.data / 2; };
-  for (const auto& half : data_loader(LabelledSet(2).map(torch::data::transforms::Stack<>()), {.batch_size = 2}, halves))
+  for (const auto& half : data_loader(LabelledSet(2).map(torch::data::transforms::Stack<>()),
+                                      {.batch_size = 2}, halves))
     CHECK(half.sum().item<float>() == 2.0F);
-  for (const auto& samples : data_loader(numbers(2), {.batch_size = 2}, accel::no_collate)) CHECK(samples == numbers(2));
+  for (const auto& samples : data_loader(numbers(2), {.batch_size = 2}, accel::no_collate))
+    CHECK(samples == numbers(2));
 }
 
 TEST_CASE("A dataset that others hold is not copied, and may grow between epochs") {
@@ -418,7 +443,8 @@ TEST_CASE("A dataset that others hold is not copied, and may grow between epochs
 
 TEST_CASE("What is wrong with a loader is said by name") {
   const auto refused = [](const DataLoaderOptions& options, const char* text) {
-    CHECK_THROWS_MATCHES(data_loader(numbers(4), options), accel::Error, MessageMatches(ContainsSubstring(text)));
+    CHECK_THROWS_MATCHES(data_loader(numbers(4), options), accel::Error,
+                         MessageMatches(ContainsSubstring(text)));
   };
   refused({.batch_size = 0}, "batch_size is 0");
   refused({.num_workers = -1}, "num_workers is -1");
@@ -427,9 +453,11 @@ TEST_CASE("What is wrong with a loader is said by name") {
 
   const std::vector<at::Tensor> ragged{torch::ones(2), torch::ones(2), torch::ones(3)};
   const auto active = std::make_shared<ActiveLoaders>();
-  const PreparedDataLoader loader(data_loader(ragged, {.batch_size = 3}), LoaderPlacement{.active_loaders = active});
+  const PreparedDataLoader loader(data_loader(ragged, {.batch_size = 3}),
+                                  LoaderPlacement{.active_loaders = active});
   CHECK_THROWS_MATCHES(batches_of(loader), accel::Error,
-                       MessageMatches(ContainsSubstring("samples [0, 1, 2]") && ContainsSubstring("[3] for sample 2")));
+                       MessageMatches(ContainsSubstring("samples [0, 1, 2]") &&
+                                      ContainsSubstring("[3] for sample 2")));
   CHECK_FALSE(active->in_dataloader());
 }
 

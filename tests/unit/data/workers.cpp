@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loaders that read ahead with threads: the same batches, errors that arrive, early ends, and what threads may share.
+// Loaders that read ahead with threads: the same batches, errors that arrive, early ends, and what
+// threads may share.
 #include <accel/data/active_loaders.hpp>
 #include <accel/data/data_loader.hpp>
 #include <accel/data/prepared_loader.hpp>
@@ -102,7 +103,8 @@ TEST_CASE("Threads give the batches of no threads, epoch after epoch") {
 TEST_CASE("Threads draw nothing from the program's generator") {
   const auto after = [](int workers) {
     torch::manual_seed(4);
-    samples_of(data_loader(SlowSet{.count = 20}, {.batch_size = 3, .shuffle = true, .num_workers = workers}));
+    samples_of(data_loader(SlowSet{.count = 20},
+                           {.batch_size = 3, .shuffle = true, .num_workers = workers}));
     return torch::rand(1).item<float>();
   };
   CHECK(after(2) == after(0));
@@ -111,9 +113,9 @@ TEST_CASE("Threads draw nothing from the program's generator") {
 TEST_CASE("A failure arrives in its place, names the samples, and ends the epoch cleanly") {
   for (const int workers : {0, 1, 3}) {
     const auto active = std::make_shared<ActiveLoaders>();
-    const PreparedDataLoader loader(
-        data_loader(SlowSet{.count = 40, .pause = 10us, .fails_at = 9}, {.batch_size = 4, .num_workers = workers}),
-        LoaderPlacement{.active_loaders = active});
+    const PreparedDataLoader loader(data_loader(SlowSet{.count = 40, .pause = 10us, .fails_at = 9},
+                                                {.batch_size = 4, .num_workers = workers}),
+                                    LoaderPlacement{.active_loaders = active});
     int batches = 0;
     try {
       for (const auto& batch : loader) {
@@ -123,8 +125,10 @@ TEST_CASE("A failure arrives in its place, names the samples, and ends the epoch
       FAIL("the failure was lost");
     } catch (const accel::Error& error) {
       CHECK(error.category() == accel::ErrorCategory::data);
-      CHECK_THAT(error.what(), ContainsSubstring("samples [8, 9, 10, 11]") && ContainsSubstring("disk on fire"));
-      CHECK_THROWS_MATCHES(std::rethrow_if_nested(error), std::runtime_error, Catch::Matchers::Message("disk on fire"));
+      CHECK_THAT(error.what(),
+                 ContainsSubstring("samples [8, 9, 10, 11]") && ContainsSubstring("disk on fire"));
+      CHECK_THROWS_MATCHES(std::rethrow_if_nested(error), std::runtime_error,
+                           Catch::Matchers::Message("disk on fire"));
     }
     CHECK(batches == 2);
     CHECK_FALSE(active->in_dataloader());
@@ -137,16 +141,21 @@ TEST_CASE("A failure arrives in its place, names the samples, and ends the epoch
 
 TEST_CASE("Anything thrown is told apart, and LibTorch's errors without their backtrace") {
   const auto failing = [](auto thrower) {
-    return data_loader(std::vector<int>{1, 2}, {.num_workers = 1}, [thrower](std::vector<int>) -> at::Tensor { return thrower(); });
+    return data_loader(std::vector<int>{1, 2}, {.num_workers = 1},
+                       [thrower](std::vector<int>) -> at::Tensor { return thrower(); });
   };
   const auto said = [](const auto& loader, const std::string& text) {
-    CHECK_THROWS_MATCHES([&] { for (const auto& batch : loader) (void)batch; }(), accel::Error,
-                         MessageMatches(ContainsSubstring("samples [0]") && ContainsSubstring(text)));
+    CHECK_THROWS_MATCHES(
+        [&] {
+          for (const auto& batch : loader) (void)batch;
+        }(),
+        accel::Error, MessageMatches(ContainsSubstring("samples [0]") && ContainsSubstring(text)));
   };
   said(failing([]() -> at::Tensor { throw 42; }), "no std::exception");
   said(failing([]() -> at::Tensor { return torch::ones(2).view({3}); }), "shape '[3]' is invalid");
   try {
-    for (const auto& batch : failing([]() -> at::Tensor { return torch::ones(2).view({3}); })) (void)batch;
+    for (const auto& batch : failing([]() -> at::Tensor { return torch::ones(2).view({3}); }))
+      (void)batch;
   } catch (const accel::Error& error) {
     CHECK_THAT(error.what(), !ContainsSubstring("frame #"));
   }
@@ -154,12 +163,14 @@ TEST_CASE("Anything thrown is told apart, and LibTorch's errors without their ba
 
 TEST_CASE("A loop that is left early does not wait for the rest") {
   const auto begin = std::chrono::steady_clock::now();
-  const auto loader = data_loader(SlowSet{.count = 1'000, .pause = 10ms}, {.num_workers = 4, .prefetch_factor = 50});
+  const auto loader = data_loader(SlowSet{.count = 1'000, .pause = 10ms},
+                                  {.num_workers = 4, .prefetch_factor = 50});
   for (const auto& batch : loader) {
     (void)batch;
     break;
   }
-  CHECK(std::chrono::steady_clock::now() - begin < 3s);  // all that may be read ahead would take 1 s a thread
+  CHECK(std::chrono::steady_clock::now() - begin <
+        3s);  // all that may be read ahead would take 1 s a thread
 }
 
 TEST_CASE("No more is read ahead than asked for") {
@@ -168,7 +179,8 @@ TEST_CASE("No more is read ahead than asked for") {
     ++reads;
     return samples;
   };
-  const auto loader = data_loader(SlowSet{.count = 100}, {.num_workers = 2, .prefetch_factor = 3}, counting);
+  const auto loader =
+      data_loader(SlowSet{.count = 100}, {.num_workers = 2, .prefetch_factor = 3}, counting);
   auto it = loader.begin();
   for (int i = 0; i < 400 && reads < 7; ++i) std::this_thread::sleep_for(5ms);
   std::this_thread::sleep_for(30ms);
@@ -176,7 +188,8 @@ TEST_CASE("No more is read ahead than asked for") {
 }
 
 TEST_CASE("A dataset that reading may change is copied for each thread, any other is shared") {
-  const auto loader = data_loader(std::make_shared<CountedSet>(), {.batch_size = 2, .num_workers = 3});
+  const auto loader =
+      data_loader(std::make_shared<CountedSet>(), {.batch_size = 2, .num_workers = 3});
   CHECK(samples_of(loader).size() == 12);
   CHECK(*loader.dataset().copies == 3);
   CHECK(loader.dataset().reads == 0);
@@ -184,8 +197,9 @@ TEST_CASE("A dataset that reading may change is copied for each thread, any othe
   CHECK(*loader.dataset().copies == 6);
 
   CHECK(samples_of(data_loader(FixedSet(), {.batch_size = 2})).size() == 4);
-  CHECK_THROWS_MATCHES(data_loader(FixedSet(), {.num_workers = 1}), accel::Error,
-                       MessageMatches(ContainsSubstring("num_workers is 1") && ContainsSubstring("const")));
+  CHECK_THROWS_MATCHES(
+      data_loader(FixedSet(), {.num_workers = 1}), accel::Error,
+      MessageMatches(ContainsSubstring("num_workers is 1") && ContainsSubstring("const")));
 }
 
 TEST_CASE("A loader's threads use one thread each, and nobody else's number changes") {
@@ -211,7 +225,8 @@ TEST_CASE("A loader's threads use one thread each, and nobody else's number chan
 }
 
 TEST_CASE("Two loops over one loader, one in the other, have threads of their own") {
-  const auto loader = data_loader(SlowSet{.count = 6, .pause = 50us}, {.batch_size = 2, .num_workers = 2});
+  const auto loader =
+      data_loader(SlowSet{.count = 6, .pause = 50us}, {.batch_size = 2, .num_workers = 2});
   std::vector<std::vector<std::int64_t>> inner;
   int outer = 0;
   for (const auto& batch : loader) {

@@ -27,8 +27,9 @@ using Single = Accelerator<single, fp32, Accumulation, on<cpu>>;
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("B03 the end of a loader closes the window, and its gradient is the mean over what it saw", "",
-                   accumulate<2>, accumulate<dynamic>) {
+TEMPLATE_TEST_CASE(
+    "B03 the end of a loader closes the window, and its gradient is the mean over what it saw", "",
+    accumulate<2>, accumulate<dynamic>) {
   AcceleratorOptions options;
   options.gradient_accumulation_steps = 2;
   Single<TestType> accelerator(options);
@@ -58,8 +59,8 @@ TEST_CASE("B04 validation inside training changes no flag") {
     Single<accumulate<2>> accelerator;
     auto net = std::make_shared<Weight>();
     torch::optim::SGD sgd(net->parameters(), 0.1);
-    auto [model, optimizer, train, validation] =
-        accelerator.prepare(net, sgd, data_loader(samples({1, 2, 3, 4, 5})), data_loader(samples({7, 8, 9})));
+    auto [model, optimizer, train, validation] = accelerator.prepare(
+        net, sgd, data_loader(samples({1, 2, 3, 4, 5})), data_loader(samples({7, 8, 9})));
     std::vector<bool> flags;
     int step = 0;
     for (auto& x : train) {
@@ -85,8 +86,10 @@ TEST_CASE("B04 a window that was left with its loader does not leak into the nex
   Single<accumulate<2>> accelerator;
   auto net = std::make_shared<Weight>();
   torch::optim::SGD sgd(net->parameters(), 0.0);
-  auto [model, optimizer, train] = accelerator.prepare(net, sgd, data_loader(samples({1, 3, 50, 7, 9})));
-  const auto micro_batch = [&, &model = model, &optimizer = optimizer](at::Tensor& x, auto&& after) {
+  auto [model, optimizer, train] =
+      accelerator.prepare(net, sgd, data_loader(samples({1, 3, 50, 7, 9})));
+  const auto micro_batch = [&, &model = model, &optimizer = optimizer](at::Tensor& x,
+                                                                       auto&& after) {
     accelerator.accumulate(model, [&] {
       accelerator.backward(model(x).sum());
       optimizer.step();
@@ -135,12 +138,13 @@ TEST_CASE("B06 a schedule steps once an optimizer step, or by Accelerate's rule"
   auto schedule = LambdaLR(sgd, [](int64_t t) { return std::pow(0.5, double(t)); });
   auto [model, optimizer, scheduler] = accelerator.prepare(net, sgd, schedule);
   for (int micro_batch = 0; micro_batch < 8; ++micro_batch)
-    accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer, &scheduler = scheduler] {
-      accelerator.backward(model(torch::ones({})));
-      optimizer.step();
-      scheduler.step();
-      optimizer.zero_grad();
-    });
+    accelerator.accumulate(model,
+                           [&, &model = model, &optimizer = optimizer, &scheduler = scheduler] {
+                             accelerator.backward(model(torch::ones({})));
+                             optimizer.step();
+                             scheduler.step();
+                             optimizer.zero_grad();
+                           });
   CHECK(schedule.get_last_lr().front() == Catch::Approx(0.00625));
 }
 
@@ -178,5 +182,6 @@ TEST_CASE("backward outside accumulate is not divided") {
 TEST_CASE("the number of steps at run time must be positive") {
   AcceleratorOptions options;
   options.gradient_accumulation_steps = 0;
-  CHECK_THROWS_WITH(Single<accumulate<dynamic>>(options), Catch::Matchers::ContainsSubstring("at least 1, and is 0"));
+  CHECK_THROWS_WITH(Single<accumulate<dynamic>>(options),
+                    Catch::Matchers::ContainsSubstring("at least 1, and is 0"));
 }

@@ -87,7 +87,8 @@ TEST_CASE("outputs of an autocast model are fp32, and members run in its scope")
   auto model = accelerator.prepare(net);
   CHECK(model(torch::ones({1, 4})).scalar_type() == torch::kFloat);
   CHECK(model->forward(torch::ones({1, 4})).scalar_type() == torch::kBFloat16);
-  CHECK(net->forward(torch::ones({1, 4})).scalar_type() == torch::kFloat);  // the module is untouched
+  CHECK(net->forward(torch::ones({1, 4})).scalar_type() ==
+        torch::kFloat);  // the module is untouched
   CHECK(accelerator.unwrap_model(model) == net.ptr());
 }
 
@@ -100,9 +101,10 @@ TEST_CASE("B07 the scaler's trace, skipped steps and resume") {
     int64_t growth;
     double w, lr;
   };
-  const std::vector<Row> rows{{false, false, 32768, 0, 0, .1},  {true, true, 32768, 1, -.1, .05},
-                              {true, true, 65536, 0, -.2, .025}, {true, true, 65536, 1, -.3, .0125},
-                              {false, false, 32768, 0, -.3, .0125}, {true, true, 32768, 1, -.4, .00625}};
+  const std::vector<Row> rows{
+      {false, false, 32768, 0, 0, .1},      {true, true, 32768, 1, -.1, .05},
+      {true, true, 65536, 0, -.2, .025},    {true, true, 65536, 1, -.3, .0125},
+      {false, false, 32768, 0, -.3, .0125}, {true, true, 32768, 1, -.4, .00625}};
   GradScalerState saved;
   const auto play = [&](size_t from, const std::function<void(GradScaler&)>& prepare_scaler) {
     Single<fp16> accelerator(options);
@@ -121,12 +123,13 @@ TEST_CASE("B07 the scaler's trace, skipped steps and resume") {
     for (size_t i = from; i < rows.size(); ++i) {
       CAPTURE(i);
       const auto x = torch::tensor(rows[i].finite ? 1.0f : infinity);
-      accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer, &scheduler = scheduler] {
-        accelerator.backward(model(x));
-        optimizer.step();
-        scheduler.step();
-        optimizer.zero_grad();
-      });
+      accelerator.accumulate(model,
+                             [&, &model = model, &optimizer = optimizer, &scheduler = scheduler] {
+                               accelerator.backward(model(x));
+                               optimizer.step();
+                               scheduler.step();
+                               optimizer.zero_grad();
+                             });
       CHECK(optimizer.step_was_skipped() == !rows[i].stepped);
       CHECK(accelerator.optimizer_step_was_skipped() == !rows[i].stepped);
       CHECK(accelerator.scaler().get_scale() == rows[i].scale);
@@ -253,11 +256,14 @@ TEST_CASE("B30 clipping does not spread a NaN") {
 }
 
 TEST_CASE("clip_norm_ takes any norm, and clip_value_ clamps") {
-  const auto fresh = [] { return std::vector<at::Tensor>{torch::tensor({3.0f, -4.0f}), torch::tensor({12.0f})}; };
+  const auto fresh = [] {
+    return std::vector<at::Tensor>{torch::tensor({3.0f, -4.0f}), torch::tensor({12.0f})};
+  };
   auto gradients = fresh();
   CHECK(clip_norm_(gradients, 1e9, 2.0).item<double>() == Catch::Approx(13.0));
   CHECK(clip_norm_(gradients, 1e9, 1.0).item<double>() == Catch::Approx(19.0));
-  CHECK(clip_norm_(gradients, 6.0, std::numeric_limits<double>::infinity()).item<double>() == Catch::Approx(12.0));
+  CHECK(clip_norm_(gradients, 6.0, std::numeric_limits<double>::infinity()).item<double>() ==
+        Catch::Approx(12.0));
   CHECK(gradients[1].item<float>() == Catch::Approx(6.0f));
   gradients = fresh();
   clip_value_(gradients, 3.5);

@@ -34,7 +34,8 @@ accel::Ranks discovered(const Environment& environment) {
 std::vector<Environment> environments_of(int processes, std::vector<std::string> flags,
                                          const std::function<void()>& in_child = {}) {
   const ScratchFolder folder;
-  flags.insert(flags.end(), {"--num_processes", std::to_string(processes), "--log_dir", folder.path().string(), "env"});
+  flags.insert(flags.end(), {"--num_processes", std::to_string(processes), "--log_dir",
+                             folder.path().string(), "env"});
   LaunchedJob job(flags, in_child);
   const auto finished = job.finish();
   INFO(finished.err);
@@ -97,12 +98,14 @@ TEST_CASE("ranks find torchrun's variables, and discover_ranks reads them back")
 
 TEST_CASE("flags reach the ranks under every name that they go by, and nothing that was not said") {
   const auto plain = environments_of(1, {})[0];
-  for (const char* name : {"ACCELERATE_MIXED_PRECISION", "ACCEL_MIXED_PRECISION", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
-                           "ACCELERATE_DEBUG_MODE", "ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES", "ACCEL_CONFIG_FILE"})
+  for (const char* name : {"ACCELERATE_MIXED_PRECISION", "ACCEL_MIXED_PRECISION",
+                           "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "ACCELERATE_DEBUG_MODE",
+                           "ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES", "ACCEL_CONFIG_FILE"})
     CHECK(value(plain, name) == "(unset)");
 
-  const auto said = environments_of(1, {"--mixed_precision", "bf16", "--gradient-accumulation-steps", "4", "--debug", "--cpu"},
-                                    [] { ::setenv("ACCEL_MIXED_PRECISION", "fp16", 1); })[0];
+  const auto said = environments_of(
+      1, {"--mixed_precision", "bf16", "--gradient-accumulation-steps", "4", "--debug", "--cpu"},
+      [] { ::setenv("ACCEL_MIXED_PRECISION", "fp16", 1); })[0];
   CHECK(value(said, "ACCELERATE_MIXED_PRECISION") == "bf16");
   CHECK(value(said, "ACCEL_MIXED_PRECISION") == "bf16");  // the flag wins there too
   CHECK(value(said, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS") == "4");
@@ -111,7 +114,8 @@ TEST_CASE("flags reach the ranks under every name that they go by, and nothing t
 }
 
 TEST_CASE("OMP_NUM_THREADS: the flag, else the caller's, else cores divided by ranks") {
-  const auto threads = [](int processes, const std::vector<std::string>& flags, const std::function<void()>& in_child = {}) {
+  const auto threads = [](int processes, const std::vector<std::string>& flags,
+                          const std::function<void()>& in_child = {}) {
     return value(environments_of(processes, flags, in_child).back(), "OMP_NUM_THREADS");
   };
   const int cores = accel::detail::available_cores();
@@ -119,7 +123,8 @@ TEST_CASE("OMP_NUM_THREADS: the flag, else the caller's, else cores divided by r
   CHECK(threads(2, {}) == std::to_string(std::max(1, cores / 2)));
   CHECK(threads(1, {}, only_core_0) == "1");
   CHECK(threads(2, {}, [] { ::setenv("OMP_NUM_THREADS", "5", 1); }) == "5");
-  CHECK(threads(2, {"--num_cpu_threads_per_process", "3"}, [] { ::setenv("OMP_NUM_THREADS", "5", 1); }) == "3");
+  CHECK(threads(2, {"--num_cpu_threads_per_process", "3"},
+                [] { ::setenv("OMP_NUM_THREADS", "5", 1); }) == "3");
 }
 
 TEST_CASE("threads a rank are rounded down, and never 0") {
@@ -132,7 +137,8 @@ TEST_CASE("threads a rank are rounded down, and never 0") {
   CHECK(threads_per_rank(job, {{"OMP_NUM_THREADS", "7"}}, 8) == "4");
 }
 
-TEST_CASE("a job inside a rank of another launcher gives its own numbers and leaves the other's behind") {
+TEST_CASE(
+    "a job inside a rank of another launcher gives its own numbers and leaves the other's behind") {
   const Environment outer{{"RANK", "1"},           {"WORLD_SIZE", "2"},
                           {"MASTER_PORT", "9"},    {"TORCHELASTIC_RUN_ID", "none"},
                           {"ACCEL_STORE_FD", "9"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
@@ -152,7 +158,8 @@ TEST_CASE("a job inside a rank of another launcher gives its own numbers and lea
 TEST_CASE("the job's own variables win over the caller's, the rank's numbers over both") {
   accel::LaunchJob job;
   job.environment = {{"COLOUR", "blue"}, {"RANK", "99"}};
-  const auto environment = rank_environment(job, 0, {4000, 5}, {{"COLOUR", "red"}, {"SHAPE", "round"}});
+  const auto environment =
+      rank_environment(job, 0, {4000, 5}, {{"COLOUR", "red"}, {"SHAPE", "round"}});
   CHECK(value(environment, "COLOUR") == "blue");
   CHECK(value(environment, "SHAPE") == "round");
   CHECK(value(environment, "RANK") == "0");

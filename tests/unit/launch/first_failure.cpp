@@ -64,11 +64,13 @@ TEST_CASE("the exit code of the first rank that fails is the job's, and its name
   const auto finished = job.finish();
   CHECK(finished.status == 7);
   REQUIRE(finished.err_lines().size() == 1);
-  CHECK(finished.err_lines()[0] == "accel-launch: rank 1 of 3 failed first: exit code 7; stopping ranks 0 and 2");
+  CHECK(finished.err_lines()[0] ==
+        "accel-launch: rank 1 of 3 failed first: exit code 7; stopping ranks 0 and 2");
 }
 
 TEST_CASE("a rank that a signal kills: 128 plus its number") {
-  LaunchedJob job(shell({"--num_processes", "2"}, "ulimit -c 0; [ $RANK = 1 ] && kill -SEGV $$; exec sleep 1000"));
+  LaunchedJob job(shell({"--num_processes", "2"},
+                        "ulimit -c 0; [ $RANK = 1 ] && kill -SEGV $$; exec sleep 1000"));
   const auto finished = job.finish();
   CHECK(finished.status == 128 + SIGSEGV);
   CHECK_THAT(finished.err, StartsWith("accel-launch: rank 1 of 2 failed first: killed by SIGSEGV"));
@@ -79,24 +81,27 @@ TEST_CASE("peers that fail while they are being stopped are named after the firs
   const ScratchFolder folder;
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
   LaunchedJob job(shell({"--num_processes", "2"},
-                        "if [ $RANK = 0 ]; then exec 2>/dev/null; trap 'exit 9' TERM; echo go > $FIFO; while :; do sleep 1000 & wait $!; done; fi; "
+                        "if [ $RANK = 0 ]; then exec 2>/dev/null; trap 'exit 9' TERM; echo go > "
+                        "$FIFO; while :; do sleep 1000 & wait $!; done; fi; "
                         "read line < $FIFO; exit 3"),
                   [&] { ::setenv("FIFO", (folder / "fifo").c_str(), 1); });
   const auto finished = job.finish();
   CHECK(finished.status == 3);
   REQUIRE(finished.err_lines().size() == 2);
-  CHECK_THAT(finished.err_lines()[0], StartsWith("accel-launch: rank 1 of 2 failed first: exit code 3"));
+  CHECK_THAT(finished.err_lines()[0],
+             StartsWith("accel-launch: rank 1 of 2 failed first: exit code 3"));
   CHECK(finished.err_lines()[1] == "accel-launch: after it, rank 0: exit code 9");
 }
 
 TEST_CASE("the first failure is the first in time, also if the launcher was not looking") {
-  // Rank 1 stops the keeper of the job and fails; then rank 0 fails, whose process is the older one. Only then the keeper
-  // runs again and finds both.
+  // Rank 1 stops the keeper of the job and fails; then rank 0 fails, whose process is the older
+  // one. Only then the keeper runs again and finds both.
   const ScratchFolder folder;
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
   LaunchedJob job(shell({"--num_processes", "2"},
                         "if [ $RANK = 1 ]; then kill -STOP $PPID; echo $$ > $FIFO; exit 3; fi; "
-                        "read peer < $FIFO; until grep -q ') Z ' /proc/$peer/stat; do :; done; echo $$ $PPID; exit 4"),
+                        "read peer < $FIFO; until grep -q ') Z ' /proc/$peer/stat; do :; done; "
+                        "echo $$ $PPID; exit 4"),
                   [&] { ::setenv("FIFO", (folder / "fifo").c_str(), 1); });
   const auto pids = job.line();
   const auto space = pids.find(' ');
@@ -110,7 +115,8 @@ TEST_CASE("the first failure is the first in time, also if the launcher was not 
 TEST_CASE("a kernel without pidfd_open") {
   LaunchedJob good(shell({"--num_processes", "3"}, "exit 0"), forbid_pidfd_open);
   CHECK(good.finish().status == 0);
-  LaunchedJob bad(shell({"--num_processes", "3"}, "[ $RANK = 2 ] && exit 7; exec sleep 1000"), forbid_pidfd_open);
+  LaunchedJob bad(shell({"--num_processes", "3"}, "[ $RANK = 2 ] && exit 7; exec sleep 1000"),
+                  forbid_pidfd_open);
   const auto finished = bad.finish();
   CHECK(finished.status == 7);
   CHECK_THAT(finished.err, StartsWith("accel-launch: rank 2 of 3 failed first: exit code 7"));
@@ -130,14 +136,18 @@ TEST_CASE("a program that is found and yet cannot be executed") {
     std::filesystem::permissions(folder / name, std::filesystem::perms::owner_all);
     return (folder / name).string();
   };
-  LaunchedJob binary({"--num_processes", "2", write("binary", "\x7f" "ELF, or nearly")});
+  LaunchedJob binary({"--num_processes", "2",
+                      write("binary", "\x7f"
+                                      "ELF, or nearly")});
   auto finished = binary.finish();
   CHECK(finished.status == 126);
-  CHECK_THAT(finished.err, ContainsSubstring("binary' cannot be executed") && ContainsSubstring("no program for this machine"));
+  CHECK_THAT(finished.err, ContainsSubstring("binary' cannot be executed") &&
+                               ContainsSubstring("no program for this machine"));
   LaunchedJob script({"--num_processes", "2", write("script", "#!/no/such/interpreter\n")});
   finished = script.finish();
   CHECK(finished.status == 127);
-  CHECK_THAT(finished.err, ContainsSubstring("script' cannot be executed") && ContainsSubstring("interpreter"));
+  CHECK_THAT(finished.err,
+             ContainsSubstring("script' cannot be executed") && ContainsSubstring("interpreter"));
 }
 
 TEST_CASE("more processes than the system gives: what was started is stopped") {
@@ -150,6 +160,7 @@ TEST_CASE("more processes than the system gives: what was started is stopped") {
   const auto finished = job.finish();
   if (finished.status == 99) SKIP("that user may not read the build folder");
   CHECK(finished.status == 1);
-  CHECK_THAT(finished.err, ContainsSubstring("of 50 was not started") && ContainsSubstring("--num_processes") &&
+  CHECK_THAT(finished.err, ContainsSubstring("of 50 was not started") &&
+                               ContainsSubstring("--num_processes") &&
                                ContainsSubstring("ulimit -u"));
 }

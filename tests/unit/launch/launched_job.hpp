@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// accel-launch as a test sees it: a process with a stdin, whose output is read line by line, that is sent signals, and of
-// which nothing may be left. The test process is a subreaper: whatever a job leaves behind becomes its child and is found.
+// accel-launch as a test sees it: a process with a stdin, whose output is read line by line, that
+// is sent signals, and of which nothing may be left. The test process is a subreaper: whatever a
+// job leaves behind becomes its child and is found.
 #pragma once
 
 #include <accel/launch/process_tree.hpp>
@@ -36,8 +37,8 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
   return Seconds(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Waits until this process has no child any more, those included that it inherited. How long that took; it fails if it takes
-/// longer than `limit`.
+/// Waits until this process has no child any more, those included that it inherited. How long that
+/// took; it fails if it takes longer than `limit`.
 inline double await_no_children(Seconds limit) {
   const auto start = std::chrono::steady_clock::now();
   while (true) {
@@ -54,8 +55,8 @@ inline double await_no_children(Seconds limit) {
 }
 
 struct Finished {
-  int status = 0;    ///< exit code, or minus the signal that killed accel-launch
-  std::string out;   ///< what had not been read as lines
+  int status = 0;   ///< exit code, or minus the signal that killed accel-launch
+  std::string out;  ///< what had not been read as lines
   std::string err;
   double seconds = 0;  ///< from the call of finish()
 
@@ -73,7 +74,8 @@ struct Finished {
 class LaunchedJob {
  public:
   /// Runs accel-launch with `arguments`. `in_child` is called in the new process before.
-  explicit LaunchedJob(const std::vector<std::string>& arguments, const std::function<void()>& in_child = {}) {
+  explicit LaunchedJob(const std::vector<std::string>& arguments,
+                       const std::function<void()>& in_child = {}) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     ::signal(SIGPIPE, SIG_IGN);
     int in[2];
@@ -94,7 +96,8 @@ class LaunchedJob {
       ::dup2(in[0], 0);
       ::dup2(out[1], 1);
       ::dup2(err[1], 2);
-      for (const char* name : {"RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "ACCEL_CONFIG_FILE", "ACCELERATE_CONFIG_FILE"})
+      for (const char* name :
+           {"RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "ACCEL_CONFIG_FILE", "ACCELERATE_CONFIG_FILE"})
         ::unsetenv(name);
       ::setenv("HOME", "/nonexistent", 1);  // no configuration of the person who runs the test
       ::unsetenv("XDG_CONFIG_HOME");
@@ -154,7 +157,8 @@ class LaunchedJob {
     return all;
   }
 
-  /// Waits for the end of accel-launch, and requires that nothing of the job is left at that moment.
+  /// Waits for the end of accel-launch, and requires that nothing of the job is left at that
+  /// moment.
   Finished finish() {
     auto finished = wait();
     const auto left = ::waitpid(-1, nullptr, WNOHANG);
@@ -172,7 +176,8 @@ class LaunchedJob {
     Finished finished;
     int status = 0;
     while (::waitpid(pid_, &status, WNOHANG) == 0) {
-      if (seconds_since(start) > patience.count()) FAIL("accel-launch does not end; stderr: " << err_.text);
+      if (seconds_since(start) > patience.count())
+        FAIL("accel-launch does not end; stderr: " << err_.text);
       read_some(start, 10);
     }
     finished.seconds = seconds_since(start);
@@ -197,13 +202,16 @@ class LaunchedJob {
     bool read() {
       char buffer[4096];
       const auto count = ::read(fd, buffer, sizeof buffer);
-      if (count <= 0) open = false;
-      else text.append(buffer, static_cast<std::size_t>(count));
+      if (count <= 0)
+        open = false;
+      else
+        text.append(buffer, static_cast<std::size_t>(count));
       return count > 0;
     }
   };
 
-  /// Reads what comes within `milliseconds`; false once both streams have ended, or after the test's patience.
+  /// Reads what comes within `milliseconds`; false once both streams have ended, or after the
+  /// test's patience.
   bool read_some(std::chrono::steady_clock::time_point start, int milliseconds = 100) {
     pollfd fds[2] = {{out_.open ? out_.fd : -1, POLLIN, 0}, {err_.open ? err_.fd : -1, POLLIN, 0}};
     ::poll(fds, 2, milliseconds);

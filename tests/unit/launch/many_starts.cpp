@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// launch() in the test's own process, as a program of one's own calls it: it leaves nothing behind, neither processes nor
-// descriptors nor signal settings.
+// launch() in the test's own process, as a program of one's own calls it: it leaves nothing behind,
+// neither processes nor descriptors nor signal settings.
 #include "launched_job.hpp"
 
 #include "support/scratch_folder.hpp"
@@ -20,7 +20,8 @@ namespace {
 
 std::set<std::string> open_descriptors() {
   std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) names.insert(entry.path().filename());
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    names.insert(entry.path().filename());
   return names;
 }
 
@@ -49,15 +50,17 @@ TEST_CASE("50 starts in a row leak no descriptor, no process, no signal setting"
   CHECK(open_descriptors() == before);
   sigset_t mask_after;
   ::sigprocmask(SIG_SETMASK, nullptr, &mask_after);
-  for (int number = 1; number < 65; ++number) CHECK(sigismember(&mask_after, number) == sigismember(&mask_before, number));
+  for (int number = 1; number < 65; ++number)
+    CHECK(sigismember(&mask_after, number) == sigismember(&mask_before, number));
   ::prctl(PR_GET_CHILD_SUBREAPER, &subreaper_before);
   CHECK(subreaper_before == 0);
-  struct sigaction child {};
+  struct sigaction child{};
   ::sigaction(SIGCHLD, nullptr, &child);
   CHECK(child.sa_handler == SIG_DFL);
 }
 
-TEST_CASE("ranks inherit stdin, stdout, stderr, what the caller had open for them, and rank 0 the socket; nothing else") {
+TEST_CASE("ranks inherit stdin, stdout, stderr, what the caller had open for them, and rank 0 the "
+          "socket; nothing else") {
   const ScratchFolder folder;
   auto job = job_of(3, "ls /proc/$$/fd; exit 0");
   job.log_dir = folder.path();
@@ -84,8 +87,10 @@ TEST_CASE("8 ranks, each one once") {
   auto job = job_of(8, "echo $RANK > " + folder.path().string() + "/$RANK.$LOCAL_RANK.$WORLD_SIZE");
   CHECK(accel::launch(job) == 0);
   std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) names.insert(entry.path().filename());
-  CHECK(names == std::set<std::string>{"0.0.8", "1.1.8", "2.2.8", "3.3.8", "4.4.8", "5.5.8", "6.6.8", "7.7.8"});
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    names.insert(entry.path().filename());
+  CHECK(names == std::set<std::string>{"0.0.8", "1.1.8", "2.2.8", "3.3.8", "4.4.8", "5.5.8",
+                                       "6.6.8", "7.7.8"});
 }
 
 TEST_CASE("jobs that make no sense are refused before anything starts") {

@@ -27,12 +27,16 @@ TEST_CASE("stdout and stderr of ranks are the launcher's") {
   LaunchedJob job(shell({"--num_processes", "2"}, "echo out $RANK; echo err $RANK >&2"));
   const auto finished = job.finish();
   CHECK(finished.status == 0);
-  CHECK_THAT(finished.out, ContainsSubstring("out 0\n") && ContainsSubstring("out 1\n") && !ContainsSubstring("err"));
-  CHECK_THAT(finished.err, ContainsSubstring("err 0\n") && ContainsSubstring("err 1\n") && !ContainsSubstring("out"));
+  CHECK_THAT(finished.out, ContainsSubstring("out 0\n") && ContainsSubstring("out 1\n") &&
+                               !ContainsSubstring("err"));
+  CHECK_THAT(finished.err, ContainsSubstring("err 0\n") && ContainsSubstring("err 1\n") &&
+                               !ContainsSubstring("out"));
 }
 
 TEST_CASE("rank 0 has the launcher's stdin, the others none") {
-  LaunchedJob job(shell({"--num_processes", "3"}, "if read line; then echo $RANK got $line; else echo $RANK got nothing; fi"));
+  LaunchedJob job(
+      shell({"--num_processes", "3"},
+            "if read line; then echo $RANK got $line; else echo $RANK got nothing; fi"));
   job.write("a word\n");
   CHECK(job.lines(3) == std::vector<std::string>{"0 got a word", "1 got nothing", "2 got nothing"});
   CHECK(job.finish().status == 0);
@@ -56,13 +60,15 @@ TEST_CASE("--log_dir: a folder a rank, and nothing on the launcher's output but 
   finished = run("echo again; [ $RANK = 0 ] || exit 3");
   CHECK(content(logs / "1" / "stdout.log") == "out 1\nagain\n");
   CHECK(finished.status == 3);
-  CHECK_THAT(finished.err, ContainsSubstring("exit code 3 (see " + (logs / "1" / "stderr.log").string() + ")"));
+  CHECK_THAT(finished.err,
+             ContainsSubstring("exit code 3 (see " + (logs / "1" / "stderr.log").string() + ")"));
 }
 
 TEST_CASE("--log_dir where no folder can be made") {
   const ScratchFolder folder;
   std::ofstream(folder / "file") << "in the way";
-  LaunchedJob job(shell({"--num_processes", "2", "--log_dir", (folder / "file").string()}, "echo started"));
+  LaunchedJob job(
+      shell({"--num_processes", "2", "--log_dir", (folder / "file").string()}, "echo started"));
   const auto finished = job.finish();
   CHECK(finished.status == 1);
   CHECK(finished.out.empty());
@@ -73,12 +79,13 @@ TEST_CASE("a launcher that was started without stdin, stdout and stderr") {
   const ScratchFolder folder;
   const auto marker = (folder / "marker").string();
   // Were the port's socket to become descriptor 0, rank 0 would read from it.
-  LaunchedJob job(shell({"--num_processes", "2"},
-                        "[ $RANK = 0 ] || exit 0; if read line; then echo a line; else echo no line; fi > " + marker +
-                            "; readlink /proc/self/fd/$ACCEL_STORE_FD >> " + marker),
-                  [] {
-                    for (int fd = 0; fd < 3; ++fd) ::close(fd);
-                  });
+  LaunchedJob job(
+      shell({"--num_processes", "2"},
+            "[ $RANK = 0 ] || exit 0; if read line; then echo a line; else echo no line; fi > " +
+                marker + "; readlink /proc/self/fd/$ACCEL_STORE_FD >> " + marker),
+      [] {
+        for (int fd = 0; fd < 3; ++fd) ::close(fd);
+      });
   CHECK(job.finish().status == 0);
   CHECK_THAT(content(marker), ContainsSubstring("no line\nsocket:["));
 }

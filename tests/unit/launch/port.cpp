@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// B26: the port is bound once, by the launcher, and rank 0 inherits the socket. It is never probed and released.
+// B26: the port is bound once, by the launcher, and rank 0 inherits the socket. It is never probed
+// and released.
 #include "launched_job.hpp"
 
 #include <accel/detail/error.hpp>
@@ -17,8 +18,8 @@
 #include <cstdint>
 #include <cstring>
 
-using Catch::Matchers::ContainsSubstring;
 using accel::detail::ListeningSocket;
+using Catch::Matchers::ContainsSubstring;
 using namespace accel_test;
 
 namespace {
@@ -66,7 +67,8 @@ int free_port() { return ListeningSocket(0).port(); }
 
 }  // namespace
 
-TEST_CASE("B26 a port that is taken: an error within 3 s that names port and option, and no rank starts") {
+TEST_CASE("B26 a port that is taken: an error within 3 s that names port and option, and no rank "
+          "starts") {
   const auto host = GENERATE(INADDR_LOOPBACK, INADDR_ANY);
   const Occupant occupant(host);
   const auto port = std::to_string(occupant.port());
@@ -75,8 +77,10 @@ TEST_CASE("B26 a port that is taken: an error within 3 s that names port and opt
   CHECK(finished.status == 1);
   CHECK(finished.seconds < 3.0);
   CHECK(finished.out.empty());
-  CHECK_THAT(finished.err, ContainsSubstring("port " + port) && ContainsSubstring("--main_process_port " + port) &&
-                               ContainsSubstring("taken") && ContainsSubstring("--main_process_port 0"));
+  CHECK_THAT(finished.err, ContainsSubstring("port " + port) &&
+                               ContainsSubstring("--main_process_port " + port) &&
+                               ContainsSubstring("taken") &&
+                               ContainsSubstring("--main_process_port 0"));
 }
 
 TEST_CASE("B26 two launches at once with port 0 both finish, on ports of their own") {
@@ -100,7 +104,8 @@ TEST_CASE("B26 two launches at once with port 0 both finish, on ports of their o
 TEST_CASE("B26 rank 0 inherits the socket that listens on MASTER_PORT; no other rank has it") {
   // The kernel's table of sockets names the inode of each, and the state of one that listens is 0A.
   LaunchedJob job(shell({"--num_processes", "2"},
-                        "if [ $RANK = 1 ]; then ls -l /proc/self/fd | grep -c socket: ; echo \"fd: $ACCEL_STORE_FD\"; exit 0; fi; "
+                        "if [ $RANK = 1 ]; then ls -l /proc/self/fd | grep -c socket: ; echo \"fd: "
+                        "$ACCEL_STORE_FD\"; exit 0; fi; "
                         "inode=$(readlink /proc/self/fd/$ACCEL_STORE_FD | tr -dc 0-9); "
                         "port=$(printf %04X $MASTER_PORT); "
                         "grep -c \"0100007F:$port 00000000:0000 0A .* $inode \" /proc/net/tcp"));
@@ -108,17 +113,21 @@ TEST_CASE("B26 rank 0 inherits the socket that listens on MASTER_PORT; no other 
   CHECK(job.finish().status == 0);
 }
 
-TEST_CASE("B26 an explicit port that is free is the one that ranks get, also at once after another job") {
+TEST_CASE(
+    "B26 an explicit port that is free is the one that ranks get, also at once after another job") {
   const auto port = std::to_string(free_port());
   for (int i = 0; i < 3; ++i) {
-    LaunchedJob job(shell({"--num_processes", "2", "--main_process_port", port}, "echo $MASTER_PORT"));
+    LaunchedJob job(
+        shell({"--num_processes", "2", "--main_process_port", port}, "echo $MASTER_PORT"));
     CHECK(job.lines(2) == std::vector<std::string>{port, port});
     CHECK(job.finish().status == 0);
   }
 }
 
-TEST_CASE("B26 when rank 0 is gone its port is closed, so that peers are refused instead of waiting") {
-  LaunchedJob job(shell({"--num_processes", "2"}, "[ $RANK = 0 ] && { echo $MASTER_PORT; exit 0; }; exec sleep 1000"));
+TEST_CASE(
+    "B26 when rank 0 is gone its port is closed, so that peers are refused instead of waiting") {
+  LaunchedJob job(shell({"--num_processes", "2"},
+                        "[ $RANK = 0 ] && { echo $MASTER_PORT; exit 0; }; exec sleep 1000"));
   const int port = std::stoi(job.line());
   const auto start = std::chrono::steady_clock::now();
   while (connect_error(port) == 0 && seconds_since(start) < patience.count()) ::usleep(1000);
@@ -159,7 +168,8 @@ TEST_CASE("a port whose last connections are still winding down can be had at on
 TEST_CASE("ports that are no ports") {
   const auto port = GENERATE("-1", "65536", "http");
   CAPTURE(port);
-  LaunchedJob job(shell({"--num_processes", "1", std::string("--main_process_port=") + port}, "echo started"));
+  LaunchedJob job(
+      shell({"--num_processes", "1", std::string("--main_process_port=") + port}, "echo started"));
   const auto finished = job.finish();
   CHECK(finished.status != 0);
   CHECK(finished.out.empty());

@@ -21,8 +21,9 @@ namespace {
 
 void write(const std::filesystem::path& path, bool executable) {
   std::ofstream(path) << "#!/bin/sh\n";
-  std::filesystem::permissions(path, executable ? std::filesystem::perms::owner_all
-                                                : std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  std::filesystem::permissions(
+      path, executable ? std::filesystem::perms::owner_all
+                       : std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
 }
 
 /// Comes back to the folder where it was.
@@ -45,13 +46,15 @@ TEST_CASE("a name without a slash is looked up in PATH, in order, past what cann
   std::filesystem::create_directory(folder / "a" / "train");
   write(folder / "b" / "train", false);
   write(folder / "c" / "train", true);
-  const auto path = (folder / "a").string() + ":" + (folder / "b").string() + ":" + (folder / "c").string();
+  const auto path =
+      (folder / "a").string() + ":" + (folder / "b").string() + ":" + (folder / "c").string();
   const auto found = find_program("train", path);
   CHECK(found.path == (folder / "c" / "train").string());
   CHECK(found.fault.empty());
   // An empty part of PATH is the current folder.
   const InFolder inside(folder / "c");
-  CHECK(std::filesystem::equivalent(find_program("train", "/nonexistent:").path, folder / "c" / "train"));
+  CHECK(std::filesystem::equivalent(find_program("train", "/nonexistent:").path,
+                                    folder / "c" / "train"));
 }
 
 TEST_CASE("programs that cannot be run: a sentence with the cure, and the shell's exit code") {

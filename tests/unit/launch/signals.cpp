@@ -17,15 +17,17 @@ using namespace accel_test;
 
 namespace {
 
-/// Says "ready", and on SIGTERM or SIGINT says so and ends well. (What the shell itself says of its child is not of interest.)
-const std::string polite =
-    "exec 2>/dev/null; trap 'echo rank $RANK got TERM; exit 0' TERM; trap 'echo rank $RANK got INT; exit 0' INT; echo ready; "
-    "while :; do sleep 1000 & wait $!; done";
+/// Says "ready", and on SIGTERM or SIGINT says so and ends well. (What the shell itself says of its
+/// child is not of interest.)
+const std::string polite = "exec 2>/dev/null; trap 'echo rank $RANK got TERM; exit 0' TERM; trap "
+                           "'echo rank $RANK got INT; exit 0' INT; echo ready; "
+                           "while :; do sleep 1000 & wait $!; done";
 
 /// Ignores what can be ignored, and so does its child, which inherits that.
 const std::string stubborn = "trap '' TERM INT HUP; echo ready; sleep 1000; sleep 1000";
 
-/// A rank with a child, one that has left the rank's session, and one whose parent is gone; all ignore SIGTERM.
+/// A rank with a child, one that has left the rank's session, and one whose parent is gone; all
+/// ignore SIGTERM.
 const std::string start_descendants =
     "trap '' TERM INT HUP; sleep 1000 & setsid sleep 1000 & (setsid sleep 1000 &) ; ";
 const std::string with_descendants = start_descendants + "echo ready; sleep 1000; sleep 1000";
@@ -42,7 +44,8 @@ TEST_CASE("B28 SIGTERM to the launcher reaches every rank, and the launcher retu
   const auto finished = job.finish();
   CHECK(finished.status == 143);
   REQUIRE(finished.err_lines().size() == 1);
-  CHECK(finished.err_lines()[0] == "accel-launch: SIGTERM: stopping ranks 0 and 1 (killed after 30 s)");
+  CHECK(finished.err_lines()[0] ==
+        "accel-launch: SIGTERM: stopping ranks 0 and 1 (killed after 30 s)");
 }
 
 TEST_CASE("B28 a rank that ignores SIGTERM is killed after the grace period") {
@@ -54,7 +57,9 @@ TEST_CASE("B28 a rank that ignores SIGTERM is killed after the grace period") {
   CHECK(finished.status == 143);
   CHECK(seconds_since(start) >= 1.0);
   CHECK(seconds_since(start) < 5.0);
-  CHECK_THAT(finished.err, ContainsSubstring("ranks 0 and 1 did not end within the grace period and were killed"));
+  CHECK_THAT(
+      finished.err,
+      ContainsSubstring("ranks 0 and 1 did not end within the grace period and were killed"));
 }
 
 TEST_CASE("B28 SIGINT: 130, and one message, not one per rank") {
@@ -62,8 +67,8 @@ TEST_CASE("B28 SIGINT: 130, and one message, not one per rank") {
   REQUIRE(job.lines(4) == std::vector<std::string>(4, "ready"));
   // As Ctrl-C does: to the whole group of the terminal's foreground job.
   REQUIRE(::kill(-job.pid(), SIGINT) == 0);
-  CHECK(job.lines(4) ==
-        std::vector<std::string>{"rank 0 got INT", "rank 1 got INT", "rank 2 got INT", "rank 3 got INT"});
+  CHECK(job.lines(4) == std::vector<std::string>{"rank 0 got INT", "rank 1 got INT",
+                                                 "rank 2 got INT", "rank 3 got INT"});
   const auto finished = job.finish();
   CHECK(finished.status == 130);
   CHECK(finished.out.empty());  // no rank got it twice
@@ -80,7 +85,8 @@ TEST_CASE("B28 SIGINT kills ranks that have no handler, with the same one messag
   CHECK(finished.err_lines().size() == 1);
 }
 
-TEST_CASE("B28 the launcher killed with SIGKILL: ranks and all that they started are gone within 5 s") {
+TEST_CASE(
+    "B28 the launcher killed with SIGKILL: ranks and all that they started are gone within 5 s") {
   const auto script = GENERATE(polite, stubborn, with_descendants);
   CAPTURE(script);
   LaunchedJob job(shell({"--num_processes", "2"}, script));
@@ -90,7 +96,8 @@ TEST_CASE("B28 the launcher killed with SIGKILL: ranks and all that they started
   CHECK(await_no_children(patience) < 5.0);
 }
 
-TEST_CASE("B28 the keeper of the ranks killed with SIGKILL: the launcher says so, and nothing is left") {
+TEST_CASE(
+    "B28 the keeper of the ranks killed with SIGKILL: the launcher says so, and nothing is left") {
   LaunchedJob job(shell({"--num_processes", "2"}, "echo $PPID; " + with_descendants));
   auto lines = job.lines(4);
   REQUIRE(lines[0] == lines[1]);
@@ -101,7 +108,8 @@ TEST_CASE("B28 the keeper of the ranks killed with SIGKILL: the launcher says so
 }
 
 TEST_CASE("B28 launcher and keeper killed with SIGKILL at once: the ranks are gone") {
-  LaunchedJob job(shell({"--num_processes", "2"}, "trap '' TERM INT HUP; echo $PPID; exec sleep 1000"));
+  LaunchedJob job(
+      shell({"--num_processes", "2"}, "trap '' TERM INT HUP; echo $PPID; exec sleep 1000"));
   const auto keeper = job.lines(2)[0];
   REQUIRE(::kill(std::stoi(keeper), SIGSTOP) == 0);  // so that it cannot clean up
   job.send(SIGKILL);
@@ -115,14 +123,15 @@ TEST_CASE("grandchildren end with the job: after a failure, after SIGTERM, after
     const ScratchFolder folder;
     REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
     LaunchedJob job(shell({"--num_processes", "2", "--grace_period", "0.5"},
-                          "if [ $RANK = 1 ]; then read go < $FIFO; exit 6; fi; " + start_descendants +
-                              "echo > $FIFO; sleep 1000; sleep 1000"),
+                          "if [ $RANK = 1 ]; then read go < $FIFO; exit 6; fi; " +
+                              start_descendants + "echo > $FIFO; sleep 1000; sleep 1000"),
                     [&] { ::setenv("FIFO", (folder / "fifo").c_str(), 1); });
     CHECK(job.finish().status == 6);
   }
   SECTION("after a failure of a rank that has them itself") {
-    LaunchedJob job(shell({"--num_processes", "2", "--grace_period", "0.5"},
-                          "trap '' TERM; sleep 1000 & setsid sleep 1000 & [ $RANK = 1 ] && exit 6; wait"));
+    LaunchedJob job(
+        shell({"--num_processes", "2", "--grace_period", "0.5"},
+              "trap '' TERM; sleep 1000 & setsid sleep 1000 & [ $RANK = 1 ] && exit 6; wait"));
     CHECK(job.finish().status == 6);
   }
   SECTION("after SIGTERM") {
@@ -142,8 +151,9 @@ TEST_CASE("grandchildren end with the job: after a failure, after SIGTERM, after
 
 TEST_CASE("each rank leads a session and a group of its own") {
   // /proc/<pid>/stat: pid (name) state parent group session
-  LaunchedJob job(shell({"--num_processes", "2"}, "read pid name state parent group session rest < /proc/$$/stat; "
-                                                  "[ $pid = $group ] && [ $pid = $session ] && echo leads"));
+  LaunchedJob job(shell({"--num_processes", "2"},
+                        "read pid name state parent group session rest < /proc/$$/stat; "
+                        "[ $pid = $group ] && [ $pid = $session ] && echo leads"));
   CHECK(job.lines(2) == std::vector<std::string>{"leads", "leads"});
   CHECK(job.finish().status == 0);
 }
@@ -151,9 +161,9 @@ TEST_CASE("each rank leads a session and a group of its own") {
 TEST_CASE("the child of a rank that ended well goes on while other ranks run") {
   const ScratchFolder folder;
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
-  LaunchedJob job(shell({"--num_processes", "2"},
-                        "if [ $RANK = 1 ]; then (read word < $FIFO; echo child got $word; echo > $FIFO) & exit 0; fi; "
-                        "read go; echo hello > $FIFO; read done < $FIFO"),
+  LaunchedJob job(shell({"--num_processes", "2"}, "if [ $RANK = 1 ]; then (read word < $FIFO; echo "
+                                                  "child got $word; echo > $FIFO) & exit 0; fi; "
+                                                  "read go; echo hello > $FIFO; read done < $FIFO"),
                   [&] { ::setenv("FIFO", (folder / "fifo").c_str(), 1); });
   job.write("go\n");
   CHECK(job.line() == "child got hello");
@@ -189,7 +199,8 @@ TEST_CASE("SIGHUP ends the job, unless the launcher was started with nohup") {
     job.send(SIGHUP);
     CHECK(job.finish().status == 129);
   }
-  LaunchedJob job(shell({"--num_processes", "1"}, "echo ready; read line; echo $line"), [] { ::signal(SIGHUP, SIG_IGN); });
+  LaunchedJob job(shell({"--num_processes", "1"}, "echo ready; read line; echo $line"),
+                  [] { ::signal(SIGHUP, SIG_IGN); });
   REQUIRE(job.line() == "ready");
   job.send(SIGHUP);
   job.write("on\n");
@@ -215,7 +226,8 @@ TEST_CASE("nobody reads the launcher's messages: the job ends in time all the sa
   while (::write(full[1], "x", 1) == 1) {
   }
   ::fcntl(full[1], F_SETFL, 0);
-  LaunchedJob job(shell({"--num_processes", "2", "--grace_period", "0.5"}, stubborn), [&] { ::dup2(full[1], 2); });
+  LaunchedJob job(shell({"--num_processes", "2", "--grace_period", "0.5"}, stubborn),
+                  [&] { ::dup2(full[1], 2); });
   REQUIRE(job.lines(2) == all_ready);
   job.send(SIGTERM);
   CHECK(job.finish().status == 143);

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fused kernels against the optimizers' own steps, schedules, and what a prepared optimizer leaves to the user's object.
+// Fused kernels against the optimizers' own steps, schedules, and what a prepared optimizer leaves
+// to the user's object.
 #include <accel/accel.hpp>
 
 #include <catch2/catch_all.hpp>
@@ -27,7 +28,8 @@ std::vector<at::Tensor> trained(const Options& options, bool prepared) {
   for (int step = 0; step < 30; ++step) {
     const auto x = torch::randn({4, 5});
     own.zero_grad();
-    auto loss = step % 5 == 0 ? net[0]->as<torch::nn::Linear>()->forward(x).pow(2).mean() : net->forward(x).pow(2).mean();
+    auto loss = step % 5 == 0 ? net[0]->as<torch::nn::Linear>()->forward(x).pow(2).mean()
+                              : net->forward(x).pow(2).mean();
     loss.backward();
     prepared ? optimizer.step() : static_cast<void>(own.step());
   }
@@ -163,7 +165,8 @@ TEST_CASE("schedules have their formulas' values") {
     return values;
   };
   CHECK(rates(step_lr(own, 2, 0.5), 4) == std::vector<double>{1, 1, 0.5, 0.5, 0.25});
-  CHECK(rates(linear_schedule(own, 6, 2), 7) == std::vector<double>{0, 0.5, 1, 0.75, 0.5, 0.25, 0, 0});
+  CHECK(rates(linear_schedule(own, 6, 2), 7) ==
+        std::vector<double>{0, 0.5, 1, 0.75, 0.5, 0.25, 0, 0});
   const auto cosine = rates(cosine_schedule(own, 4), 5);
   CHECK(cosine[2] == Catch::Approx(0.5));
   CHECK(cosine[4] == Catch::Approx(0.0).margin(1e-12));

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The worked examples of data sharding: each row is a dataset size, a batch size, a world, and what every rank must get.
+// The worked examples of data sharding: each row is a dataset size, a batch size, a world, and what
+// every rank must get.
 #include <accel/data/index_plan.hpp>
 #include <accel/detail/error.hpp>
 
@@ -29,7 +30,8 @@ std::string text_of(IndexPlanOptions options, int rank) {
   for (std::int64_t batch = 0; batch < plan.size(); ++batch) {
     if (batch > 0) text += " | ";
     const auto indices = plan.indices(batch, SampleOrder(options.samples));
-    for (std::size_t i = 0; i < indices.size(); ++i) text += (i > 0 ? " " : "") + std::to_string(indices[i]);
+    for (std::size_t i = 0; i < indices.size(); ++i)
+      text += (i > 0 ? " " : "") + std::to_string(indices[i]);
   }
   return text;
 }
@@ -42,18 +44,21 @@ Texts texts_of(const IndexPlanOptions& options) {
 
 std::vector<std::int64_t> sizes_of(IndexPlanOptions options) {
   std::vector<std::int64_t> sizes;
-  for (options.process_index = 0; options.process_index < options.num_processes; ++options.process_index)
+  for (options.process_index = 0; options.process_index < options.num_processes;
+       ++options.process_index)
     sizes.push_back(IndexPlan(options).size());
   return sizes;
 }
 
-/// What gather_for_metrics collects over an epoch: round by round the ranks' slices, the last round cut to the remainder.
+/// What gather_for_metrics collects over an epoch: round by round the ranks' slices, the last round
+/// cut to the remainder.
 std::vector<std::size_t> gathered(IndexPlanOptions options) {
   std::vector<std::size_t> all;
   const std::int64_t rounds = IndexPlan(options).size();
   for (std::int64_t round = 0; round < rounds; ++round) {
     const auto before = all.size();
-    for (options.process_index = 0; options.process_index < options.num_processes; ++options.process_index) {
+    for (options.process_index = 0; options.process_index < options.num_processes;
+         ++options.process_index) {
       const IndexPlan plan(options);
       if (round >= plan.size()) continue;
       const auto slice = plan.indices(round, SampleOrder(options.samples));
@@ -61,7 +66,8 @@ std::vector<std::size_t> gathered(IndexPlanOptions options) {
     }
     options.process_index = 0;
     const auto remainder = IndexPlan(options).remainder();
-    if (round + 1 == rounds && remainder > 0) all.resize(before + static_cast<std::size_t>(remainder));
+    if (round + 1 == rounds && remainder > 0)
+      all.resize(before + static_cast<std::size_t>(remainder));
   }
   return all;
 }
@@ -100,10 +106,11 @@ TEST_CASE("Worked examples: a batch a rank") {
   CHECK(texts_of(uneven(2, 3, 4)) == Texts{"0 1", "", "", ""});
   CHECK(texts_of(even(20, 3, 4)) ==
         Texts{"0 1 2 | 12 13 14", "3 4 5 | 15 16 17", "6 7 8 | 18 19 0", "9 10 11 | 1 2 3"});
-  CHECK(texts_of(uneven(20, 3, 4)) == Texts{"0 1 2 | 12 13 14", "3 4 5 | 15 16 17", "6 7 8 | 18 19", "9 10 11"});
+  CHECK(texts_of(uneven(20, 3, 4)) ==
+        Texts{"0 1 2 | 12 13 14", "3 4 5 | 15 16 17", "6 7 8 | 18 19", "9 10 11"});
   CHECK(texts_of(dropping(20, 3, 4)) == Texts{"0 1 2", "3 4 5", "6 7 8", "9 10 11"});
-  CHECK(texts_of(even(21, 3, 3)) ==
-        Texts{"0 1 2 | 9 10 11 | 18 19 20", "3 4 5 | 12 13 14 | 0 1 2", "6 7 8 | 15 16 17 | 3 4 5"});
+  CHECK(texts_of(even(21, 3, 3)) == Texts{"0 1 2 | 9 10 11 | 18 19 20", "3 4 5 | 12 13 14 | 0 1 2",
+                                          "6 7 8 | 15 16 17 | 3 4 5"});
 }
 
 TEST_CASE("Worked examples: a batch is split") {
@@ -117,13 +124,15 @@ TEST_CASE("Worked examples: a batch is split") {
 }
 
 TEST_CASE("Lengths are what iteration yields, where Accelerate promises one batch more") {
-  CHECK(sizes_of(split(uneven(9, 4, 2))) == std::vector<std::int64_t>{3, 2});  // Accelerate says 3 on rank 1
+  CHECK(sizes_of(split(uneven(9, 4, 2))) ==
+        std::vector<std::int64_t>{3, 2});  // Accelerate says 3 on rank 1
   CHECK(sizes_of(uneven(2, 3, 4)) == std::vector<std::int64_t>{1, 0, 0, 0});
   CHECK(sizes_of(uneven(20, 3, 4)) == std::vector<std::int64_t>{2, 2, 2, 1});
 }
 
 TEST_CASE("Batches that a sampler made are dealt out by number") {
-  // [0 1 2] [3] [4 5] [6 7 8 9] [10] as batches 0..4: whole batches are given, and whole batches repeated.
+  // [0 1 2] [3] [4 5] [6 7 8 9] [10] as batches 0..4: whole batches are given, and whole batches
+  // repeated.
   CHECK(texts_of(even(5, 1, 2)) == Texts{"0 | 2 | 4", "1 | 3 | 0"});
   CHECK(texts_of(uneven(5, 1, 2)) == Texts{"0 | 2 | 4", "1 | 3"});
 }
@@ -140,13 +149,14 @@ TEST_CASE("B11 metric gather: batches and remainders") {
   CHECK(texts_of(even(2, 4, 3)) == Texts{"0 1 0 1", "0 1 0 1", "0 1 0 1"});
   CHECK(texts_of(even(5, 2, 3)) == Texts{"0 1", "2 3", "4 0"});
 
-  for (const auto& row : {even(9, 2, 2), even(8, 2, 2), even(7, 2, 2), even(1, 2, 3), even(3, 2, 4), even(2, 4, 3),
-                          even(5, 2, 3), uneven(9, 2, 2)})
+  for (const auto& row : {even(9, 2, 2), even(8, 2, 2), even(7, 2, 2), even(1, 2, 3), even(3, 2, 4),
+                          even(2, 4, 3), even(5, 2, 3), uneven(9, 2, 2)})
     CHECK(gathered(row) == first_numbers(static_cast<std::size_t>(row.samples)));
   CHECK(gathered(dropping(9, 2, 2)) == first_numbers(8));
   CHECK(gathered(dropping(7, 2, 2)) == first_numbers(4));
 
-  CHECK(IndexPlan(even(8, 2, 2)).remainder() == 0);  // a full round: nothing to cut, which is not "cut everything"
+  CHECK(IndexPlan(even(8, 2, 2)).remainder() ==
+        0);  // a full round: nothing to cut, which is not "cut everything"
   CHECK(IndexPlan(even(9, 2, 2)).remainder() == 1);
 }
 
@@ -173,7 +183,8 @@ TEST_CASE("One process gets a short last batch, and nothing twice") {
 
 TEST_CASE("B13 dataset smaller than the world") {
   CHECK(texts_of(even(1, 1, 4)) == Texts{"0", "0", "0", "0"});
-  for (const auto& empty : {even(0, 2, 3), uneven(0, 2, 3), dropping(0, 2, 3), split(even(0, 3, 3)), even(0, 2, 1)}) {
+  for (const auto& empty :
+       {even(0, 2, 3), uneven(0, 2, 3), dropping(0, 2, 3), split(even(0, 3, 3)), even(0, 2, 1)}) {
     CHECK(texts_of(empty) == Texts(static_cast<std::size_t>(empty.num_processes)));
     CHECK(gathered(empty).empty());
   }
@@ -194,8 +205,9 @@ TEST_CASE("B15 split batches and length") {
 
   using Catch::Matchers::ContainsSubstring;
   using Catch::Matchers::MessageMatches;
-  CHECK_THROWS_MATCHES(IndexPlan(split(even(100, 8, 3))), accel::Error,
-                       MessageMatches(ContainsSubstring("batch_size 8") && ContainsSubstring("num_processes 3")));
+  CHECK_THROWS_MATCHES(
+      IndexPlan(split(even(100, 8, 3))), accel::Error,
+      MessageMatches(ContainsSubstring("batch_size 8") && ContainsSubstring("num_processes 3")));
 }
 
 TEST_CASE("A permutation is followed, and wraps like any order") {
@@ -223,7 +235,8 @@ TEST_CASE("A plan for more samples than fit into memory is made at once") {
 TEST_CASE("Values that cannot be are refused by name") {
   using Catch::Matchers::ContainsSubstring;
   using Catch::Matchers::MessageMatches;
-  const auto refused = [](const IndexPlanOptions& options, const std::string& name, const std::string& value) {
+  const auto refused = [](const IndexPlanOptions& options, const std::string& name,
+                          const std::string& value) {
     CHECK_THROWS_MATCHES(IndexPlan(options), accel::Error,
                          MessageMatches(ContainsSubstring(name) && ContainsSubstring(value)));
   };

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Data sharding on 20,000 random settings, against what must hold of any, and against a model of Accelerate's sampler that
-// does what that one does: it walks through the base batches, holds back what is not complete, and fills up at the end.
+// Data sharding on 20,000 random settings, against what must hold of any, and against a model of
+// Accelerate's sampler that does what that one does: it walks through the base batches, holds back
+// what is not complete, and fills up at the end.
 #include <accel/data/index_plan.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -32,9 +33,10 @@ namespace views = ranges::views;
 
 /// The batches that a sampler without ranks makes.
 Batches base_batches(const IndexPlanOptions& o) {
-  auto batches = views::ints(std::size_t{0}, static_cast<std::size_t>(o.samples)) | views::chunk(o.batch_size) |
-                 ranges::to<Batches>();
-  if (o.drop_last && !batches.empty() && batches.back().size() < static_cast<std::size_t>(o.batch_size))
+  auto batches = views::ints(std::size_t{0}, static_cast<std::size_t>(o.samples)) |
+                 views::chunk(o.batch_size) | ranges::to<Batches>();
+  if (o.drop_last && !batches.empty() &&
+      batches.back().size() < static_cast<std::size_t>(o.batch_size))
     batches.pop_back();
   return batches;
 }
@@ -87,7 +89,8 @@ Batches model_of_split_batches(const IndexPlanOptions& o) {
       const auto fill = cycled(base.front(), 0, full - batch.size());
       batch.insert(batch.end(), fill.begin(), fill.end());
     }
-    if (begin < batch.size()) result.push_back(batch | views::drop(begin) | views::take(part) | ranges::to<Batch>());
+    if (begin < batch.size())
+      result.push_back(batch | views::drop(begin) | views::take(part) | ranges::to<Batch>());
   }
   return result;
 }
@@ -99,7 +102,8 @@ Batches model(const IndexPlanOptions& o) {
 
 Batches batches_of(const IndexPlan& plan, const SampleOrder& order) {
   Batches batches;
-  for (std::int64_t batch = 0; batch < plan.size(); ++batch) batches.push_back(plan.indices(batch, order));
+  for (std::int64_t batch = 0; batch < plan.size(); ++batch)
+    batches.push_back(plan.indices(batch, order));
   return batches;
 }
 
@@ -109,7 +113,9 @@ struct Draw {
 };
 
 Draw draw(std::mt19937& random) {
-  const auto between = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
+  const auto between = [&](int low, int high) {
+    return std::uniform_int_distribution(low, high)(random);
+  };
   Draw drawn;
   auto& o = drawn.options;
   o.num_processes = between(1, 9);
@@ -127,7 +133,8 @@ Draw draw(std::mt19937& random) {
 
 std::vector<Batches> batches_of_all_ranks(IndexPlanOptions options, const SampleOrder& order) {
   std::vector<Batches> ranks;
-  for (options.process_index = 0; options.process_index < options.num_processes; ++options.process_index)
+  for (options.process_index = 0; options.process_index < options.num_processes;
+       ++options.process_index)
     ranks.push_back(batches_of(IndexPlan(options), order));
   return ranks;
 }
@@ -141,8 +148,8 @@ TEST_CASE("20,000 random settings agree with Accelerate's sampler") {
     options.process_index = std::uniform_int_distribution(0, options.num_processes - 1)(random);
     const auto mine = batches_of(IndexPlan(options), SampleOrder(options.samples));
     if (mine != model(options)) {
-      CAPTURE(options.samples, options.batch_size, options.num_processes, options.process_index, options.drop_last,
-              options.even_batches, options.split_batches);
+      CAPTURE(options.samples, options.batch_size, options.num_processes, options.process_index,
+              options.drop_last, options.even_batches, options.split_batches);
       REQUIRE(mine == model(options));
     }
   }
@@ -156,8 +163,8 @@ TEST_CASE("20,000 random settings keep the promises of a plan") {
     const auto ranks = batches_of_all_ranks(options, order);
     const IndexPlan plan(options);
     const bool even = options.even_batches && options.num_processes > 1;
-    CAPTURE(i, options.samples, options.batch_size, options.num_processes, options.drop_last, options.even_batches,
-            options.split_batches);
+    CAPTURE(i, options.samples, options.batch_size, options.num_processes, options.drop_last,
+            options.even_batches, options.split_batches);
 
     // Rounds, gathered in rank order.
     Batch seen;
@@ -167,7 +174,8 @@ TEST_CASE("20,000 random settings keep the promises of a plan") {
     for (std::size_t round = 0; round < rounds; ++round) {
       last_round = seen.size();
       for (const auto& batches : ranks)
-        if (round < batches.size()) seen.insert(seen.end(), batches[round].begin(), batches[round].end());
+        if (round < batches.size())
+          seen.insert(seen.end(), batches[round].begin(), batches[round].end());
     }
     const auto samples = static_cast<std::size_t>(options.samples);
     const auto round_size = static_cast<std::size_t>(plan.total_batch_size());
@@ -182,7 +190,8 @@ TEST_CASE("20,000 random settings keep the promises of a plan") {
         full = full && batch.size() * static_cast<std::size_t>(options.num_processes) == round_size;
     if (even || options.drop_last) REQUIRE(full);
     for (const auto& batches : ranks)
-      if (!ranges::all_of(batches, [](const Batch& batch) { return !batch.empty(); })) REQUIRE(false);
+      if (!ranges::all_of(batches, [](const Batch& batch) { return !batch.empty(); }))
+        REQUIRE(false);
 
     // Each sample as often as promised.
     std::vector<std::size_t> count(samples);
@@ -191,8 +200,8 @@ TEST_CASE("20,000 random settings keep the promises of a plan") {
       ++count[index];
     }
     const auto expected_total = options.drop_last ? samples / round_size * round_size
-                                : even            ? (samples + round_size - 1) / round_size * round_size
-                                                  : samples;
+                                : even ? (samples + round_size - 1) / round_size * round_size
+                                       : samples;
     if (seen.size() != expected_total) REQUIRE(seen.size() == expected_total);
     for (std::size_t position = 0; position < samples; ++position) {
       const auto index = static_cast<std::size_t>(permutation[position]);
@@ -201,7 +210,8 @@ TEST_CASE("20,000 random settings keep the promises of a plan") {
     }
 
     // What is gathered for metrics is the order itself.
-    if (rounds > 0 && plan.remainder() > 0) seen.resize(last_round + static_cast<std::size_t>(plan.remainder()));
+    if (rounds > 0 && plan.remainder() > 0)
+      seen.resize(last_round + static_cast<std::size_t>(plan.remainder()));
     const auto kept = options.drop_last ? expected_total : samples;
     bool in_order = seen.size() == kept;
     for (std::size_t position = 0; in_order && position < kept; ++position)

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The position of a loader: epochs, resuming, resuming on another number of ranks, damaged states.
-#include <accel/data/index_plan.hpp>
 #include <accel/data/loader_cursor.hpp>
+#include <accel/data/index_plan.hpp>
 #include <accel/detail/error.hpp>
 
 #include <catch2/catch_test_macros.hpp>
@@ -79,7 +79,8 @@ TEST_CASE("A loaded position is where the next iteration starts, once") {
 
 TEST_CASE("Another epoch forgets the loaded position") {
   auto loaded = cursor(10, 2, 1);
-  loaded.load_state({.epoch = 1, .batches_yielded = 2, .seed = 5, .samples = 10, .total_batch_size = 2});
+  loaded.load_state(
+      {.epoch = 1, .batches_yielded = 2, .seed = 5, .samples = 10, .total_batch_size = 2});
   CHECK(loaded.seed() == 5);
   loaded.set_epoch(3);
   CHECK(loaded.start().first_batch == 0);
@@ -87,7 +88,8 @@ TEST_CASE("Another epoch forgets the loaded position") {
 
 TEST_CASE("A position behind the last batch resumes to an empty rest of the epoch") {
   auto loaded = cursor(10, 2, 1);
-  loaded.load_state({.epoch = 4, .batches_yielded = 5, .seed = 5, .samples = 10, .total_batch_size = 2});
+  loaded.load_state(
+      {.epoch = 4, .batches_yielded = 5, .seed = 5, .samples = 10, .total_batch_size = 2});
   CHECK(loaded.start().first_batch == 5);
   loaded.finished(4);
   CHECK(loaded.epoch() == 5);
@@ -95,7 +97,8 @@ TEST_CASE("A position behind the last batch resumes to an empty rest of the epoc
 
 TEST_CASE("A position between epochs does not ask for the same data") {
   auto loaded = cursor(10, 2, 1);
-  loaded.load_state({.epoch = 4, .batches_yielded = 0, .seed = 5, .samples = 999, .total_batch_size = 64});
+  loaded.load_state(
+      {.epoch = 4, .batches_yielded = 0, .seed = 5, .samples = 999, .total_batch_size = 64});
   const auto start = loaded.start();
   CHECK(start.epoch == 4);
   CHECK_FALSE(start.resumed);
@@ -112,11 +115,13 @@ TEST_CASE("A position is resumed on another number of ranks where it is a whole 
   CHECK(narrower.start().first_batch == 6);
 
   auto unfit = cursor(24, 5, 1);
-  CHECK_THROWS_MATCHES(unfit.load_state(saved.state()), accel::Error,
-                       MessageMatches(ContainsSubstring("12 samples") && ContainsSubstring("5 samples")));
+  CHECK_THROWS_MATCHES(
+      unfit.load_state(saved.state()), accel::Error,
+      MessageMatches(ContainsSubstring("12 samples") && ContainsSubstring("5 samples")));
   CHECK(unfit.start().first_batch == 0);  // the refused state left nothing behind
 
-  // The last round of the saved epoch was filled up: the epoch is over, whatever the step takes now.
+  // The last round of the saved epoch was filled up: the epoch is over, whatever the step takes
+  // now.
   auto over = cursor(7, 2, 2);
   run(over, 1);
   auto state = over.state();
@@ -128,12 +133,15 @@ TEST_CASE("A position is resumed on another number of ranks where it is a whole 
 
 TEST_CASE("A position in another dataset, or a damaged one, is refused by name") {
   auto position = cursor(10, 2, 1);
-  const LoaderState good{.epoch = 1, .batches_yielded = 2, .seed = 5, .samples = 10, .total_batch_size = 2};
+  const LoaderState good{
+      .epoch = 1, .batches_yielded = 2, .seed = 5, .samples = 10, .total_batch_size = 2};
   auto other_data = good;
   other_data.samples = 12;
-  CHECK_THROWS_MATCHES(position.load_state(other_data), accel::Error,
-                       MessageMatches(ContainsSubstring("12 samples") && ContainsSubstring("10 now")));
-  for (auto damage : {&LoaderState::epoch, &LoaderState::batches_yielded, &LoaderState::total_batch_size}) {
+  CHECK_THROWS_MATCHES(
+      position.load_state(other_data), accel::Error,
+      MessageMatches(ContainsSubstring("12 samples") && ContainsSubstring("10 now")));
+  for (auto damage :
+       {&LoaderState::epoch, &LoaderState::batches_yielded, &LoaderState::total_batch_size}) {
     auto bad = good;
     bad.*damage = -1;
     CHECK_THROWS_AS(position.load_state(bad), accel::Error);

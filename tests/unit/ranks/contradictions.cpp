@@ -15,12 +15,12 @@ using Catch::Matchers::ContainsSubstring;
 namespace {
 
 struct Wrong {
-  std::string lines;               ///< beside a complete environment of rank 1 of 2
+  std::string lines;  ///< beside a complete environment of rank 1 of 2
   std::vector<std::string> says;
 };
 
-const std::string complete =
-    "RANK=1\nWORLD_SIZE=2\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=127.0.0.1\nMASTER_PORT=4000\n";
+const std::string complete = "RANK=1\nWORLD_SIZE=2\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR="
+                             "127.0.0.1\nMASTER_PORT=4000\n";
 
 std::string error_of(const FakeEnvironment& environment) {
   try {
@@ -50,8 +50,10 @@ TEST_CASE("values that are no numbers, or out of range") {
       {"MASTER_PORT=0", {"MASTER_PORT is '0'", "1 to 65535"}},
       {"MASTER_PORT=65536", {"MASTER_PORT is '65536'"}},
       {"MASTER_ADDR=", {"MASTER_ADDR is empty"}},
-      {"TORCHELASTIC_RUN_ID=x\nTORCHELASTIC_RESTART_COUNT=first", {"TORCHELASTIC_RESTART_COUNT is 'first'"}},
-      {"ACCEL_LAUNCHER=accel-launch\nRANK=0\nLOCAL_RANK=0\nACCEL_STORE_FD=stdin", {"ACCEL_STORE_FD is 'stdin'"}},
+      {"TORCHELASTIC_RUN_ID=x\nTORCHELASTIC_RESTART_COUNT=first",
+       {"TORCHELASTIC_RESTART_COUNT is 'first'"}},
+      {"ACCEL_LAUNCHER=accel-launch\nRANK=0\nLOCAL_RANK=0\nACCEL_STORE_FD=stdin",
+       {"ACCEL_STORE_FD is 'stdin'"}},
   }));
   CAPTURE(wrong.lines);
   const auto error = error_of(FakeEnvironment(complete + wrong.lines));
@@ -63,7 +65,8 @@ TEST_CASE("values that contradict each other") {
       {"RANK=2", {"RANK is 2", "WORLD_SIZE is 2", "ranks 0 to 1"}},
       {"LOCAL_RANK=2", {"LOCAL_RANK is 2", "LOCAL_WORLD_SIZE", "0 to 1"}},
       {"LOCAL_WORLD_SIZE=3", {"LOCAL_WORLD_SIZE is 3", "2 processes", "WORLD_SIZE"}},
-      {"ACCEL_LAUNCHER=accel-launch\nACCEL_STORE_FD=5", {"ACCEL_STORE_FD is 5", "RANK is 1", "unset ACCEL_STORE_FD"}},
+      {"ACCEL_LAUNCHER=accel-launch\nACCEL_STORE_FD=5",
+       {"ACCEL_STORE_FD is 5", "RANK is 1", "unset ACCEL_STORE_FD"}},
   }));
   CAPTURE(wrong.lines);
   const auto error = error_of(FakeEnvironment(complete + wrong.lines));
@@ -74,7 +77,8 @@ TEST_CASE("a rank above 0 without a world does not work alone") {
   const auto error = error_of(FakeEnvironment("RANK=1\nMASTER_ADDR=127.0.0.1\nMASTER_PORT=4000"));
   CHECK_THAT(error, ContainsSubstring("RANK is 1") && ContainsSubstring("WORLD_SIZE is not set"));
   const auto mpi = error_of(FakeEnvironment("OMPI_COMM_WORLD_RANK=1"));
-  CHECK_THAT(mpi, ContainsSubstring("OMPI_COMM_WORLD_RANK is 1") && ContainsSubstring("OMPI_COMM_WORLD_SIZE is not set"));
+  CHECK_THAT(mpi, ContainsSubstring("OMPI_COMM_WORLD_RANK is 1") &&
+                      ContainsSubstring("OMPI_COMM_WORLD_SIZE is not set"));
 }
 
 TEST_CASE("WORLD_SIZE against Open MPI's") {
@@ -82,9 +86,9 @@ TEST_CASE("WORLD_SIZE against Open MPI's") {
   environment.set("WORLD_SIZE", "2");
   CHECK(accel::discover_ranks(environment).size == 2);
   environment.set("WORLD_SIZE", "4");
-  CHECK_THAT(error_of(environment),
-             ContainsSubstring("OMPI_COMM_WORLD_SIZE is 2") && ContainsSubstring("WORLD_SIZE is 4") &&
-                 ContainsSubstring("unset WORLD_SIZE"));
+  CHECK_THAT(error_of(environment), ContainsSubstring("OMPI_COMM_WORLD_SIZE is 2") &&
+                                        ContainsSubstring("WORLD_SIZE is 4") &&
+                                        ContainsSubstring("unset WORLD_SIZE"));
 }
 
 TEST_CASE("a job on several hosts has to say where rank 0 is") {
@@ -98,8 +102,12 @@ TEST_CASE("a job on several hosts has to say where rank 0 is") {
 }
 
 TEST_CASE("half of the local numbers, where they cannot be inferred") {
-  CHECK_THAT(error_of(FakeEnvironment("RANK=1\nWORLD_SIZE=4\nLOCAL_RANK=1\nMASTER_ADDR=node1\nMASTER_PORT=4000")),
-             ContainsSubstring("LOCAL_RANK is 1") && ContainsSubstring("LOCAL_WORLD_SIZE is not set"));
-  CHECK_THAT(error_of(FakeEnvironment("RANK=1\nWORLD_SIZE=4\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=node1\nMASTER_PORT=4000")),
-             ContainsSubstring("LOCAL_WORLD_SIZE is 2") && ContainsSubstring("LOCAL_RANK is not set"));
+  CHECK_THAT(
+      error_of(FakeEnvironment(
+          "RANK=1\nWORLD_SIZE=4\nLOCAL_RANK=1\nMASTER_ADDR=node1\nMASTER_PORT=4000")),
+      ContainsSubstring("LOCAL_RANK is 1") && ContainsSubstring("LOCAL_WORLD_SIZE is not set"));
+  CHECK_THAT(
+      error_of(FakeEnvironment(
+          "RANK=1\nWORLD_SIZE=4\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=node1\nMASTER_PORT=4000")),
+      ContainsSubstring("LOCAL_WORLD_SIZE is 2") && ContainsSubstring("LOCAL_RANK is not set"));
 }

@@ -112,8 +112,8 @@ TEST_CASE("mpirun: the meeting point can be given") {
 }
 
 TEST_CASE("accel-launch: rank 0 inherits the socket of the store") {
-  const std::string common =
-      "WORLD_SIZE=2\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=127.0.0.1\nMASTER_PORT=41234\nACCEL_LAUNCHER=accel-launch\n";
+  const std::string common = "WORLD_SIZE=2\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=127.0.0.1\nMASTER_PORT="
+                             "41234\nACCEL_LAUNCHER=accel-launch\n";
   const Discovered first(common + "RANK=0\nLOCAL_RANK=0\nACCEL_STORE_FD=5");
   CHECK(first.ranks.launcher == "accel-launch");
   CHECK(first.ranks.store_fd == 5);
@@ -149,8 +149,8 @@ TEST_CASE("torchrun on each node of an MPI job: RANK before Open MPI's") {
 }
 
 TEST_CASE("MVAPICH and MPICH give the same numbers under names of their own") {
-  const Discovered mvapich(
-      "MV2_COMM_WORLD_RANK=3\nMV2_COMM_WORLD_SIZE=4\nMV2_COMM_WORLD_LOCAL_RANK=3\nMV2_COMM_WORLD_LOCAL_SIZE=4");
+  const Discovered mvapich("MV2_COMM_WORLD_RANK=3\nMV2_COMM_WORLD_SIZE=4\nMV2_COMM_WORLD_LOCAL_"
+                           "RANK=3\nMV2_COMM_WORLD_LOCAL_SIZE=4");
   CHECK(mvapich.ranks.launcher == "mvapich");
   CHECK(mvapich.ranks.rank == 3);
   CHECK(mvapich.ranks.local_rank == 3);
@@ -162,7 +162,8 @@ TEST_CASE("MVAPICH and MPICH give the same numbers under names of their own") {
   CHECK(mpich.warnings.empty());
 }
 
-TEST_CASE("RANK and WORLD_SIZE alone: one host if the master is on a loopback address, else one process a host") {
+TEST_CASE("RANK and WORLD_SIZE alone: one host if the master is on a loopback address, else one "
+          "process a host") {
   const Discovered here("RANK=1\nWORLD_SIZE=3\nMASTER_ADDR=localhost\nMASTER_PORT=4000");
   CHECK(here.ranks.local_rank == 1);
   CHECK(here.ranks.local_size == 3);
@@ -171,7 +172,8 @@ TEST_CASE("RANK and WORLD_SIZE alone: one host if the master is on a loopback ad
   CHECK(pods.ranks.local_size == 1);
   CHECK(pods.ranks.master_addr == "job-master-0");
   CHECK(pods.warnings.empty());
-  const Discovered no_local_size("RANK=1\nWORLD_SIZE=3\nLOCAL_RANK=1\nMASTER_ADDR=127.0.0.1\nMASTER_PORT=4000");
+  const Discovered no_local_size(
+      "RANK=1\nWORLD_SIZE=3\nLOCAL_RANK=1\nMASTER_ADDR=127.0.0.1\nMASTER_PORT=4000");
   CHECK(no_local_size.ranks.local_size == 3);
 }
 

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What real launchers give the processes that they start: printed by `env` in a process of each, cut down to the variables
-// that speak of processes. torch 2.11.0, accelerate 1.15.0, Open MPI 4.1.4.
+// What real launchers give the processes that they start: printed by `env` in a process of each,
+// cut down to the variables that speak of processes. torch 2.11.0, accelerate 1.15.0, Open
+// MPI 4.1.4.
 #pragma once
 
 #include <accel/comm/ranks.hpp>
@@ -152,7 +153,9 @@ struct FakeEnvironment {
     return found->second;
   }
 
-  void set(const std::string& name, std::string value) { variables.insert_or_assign(name, std::move(value)); }
+  void set(const std::string& name, std::string value) {
+    variables.insert_or_assign(name, std::move(value));
+  }
 
   std::map<std::string, std::string> variables;
 };
@@ -160,7 +163,8 @@ struct FakeEnvironment {
 /// What discover_ranks says of an environment.
 struct Discovered {
   explicit Discovered(const FakeEnvironment& environment)
-      : ranks(accel::discover_ranks(environment, [this](const std::string& warning) { warnings.push_back(warning); })) {}
+      : ranks(accel::discover_ranks(
+            environment, [this](const std::string& warning) { warnings.push_back(warning); })) {}
   explicit Discovered(const std::string& lines) : Discovered(FakeEnvironment(lines)) {}
 
   std::vector<std::string> warnings;

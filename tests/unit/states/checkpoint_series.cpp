@@ -113,7 +113,8 @@ TEST_CASE("B19 the old state goes only after the new one is whole") {
   }));
   CHECK(names_in(root.path()) == Names{"checkpoint_0"});
   series.save({}, [&](StateParts& parts) {
-    parts.add("model", [&](accel::OutputFile&) { CHECK(fs::exists(root / "checkpoint_0/value.json")); });
+    parts.add("model",
+              [&](accel::OutputFile&) { CHECK(fs::exists(root / "checkpoint_0/value.json")); });
   });
   CHECK(names_in(root.path()) == Names{"checkpoint_1"});
 }
@@ -147,9 +148,10 @@ TEST_CASE("damaged and interrupted states are passed over") {
 TEST_CASE("only the spelling that a save gives is a number") {
   CHECK(accel::checkpoint_number("checkpoint_0") == 0);
   CHECK(accel::checkpoint_number("checkpoint_120") == 120);
-  for (const char* name : {"checkpoint_", "checkpoint_-1", "checkpoint_+1", "checkpoint_01", "checkpoint_1.tmp-save",
-                           "checkpoint_1 ", "checkpoint_9223372036854775807", "checkpoint_99999999999999999999",
-                           "Checkpoint_1", "1"}) {
+  for (const char* name :
+       {"checkpoint_", "checkpoint_-1", "checkpoint_+1", "checkpoint_01", "checkpoint_1.tmp-save",
+        "checkpoint_1 ", "checkpoint_9223372036854775807", "checkpoint_99999999999999999999",
+        "Checkpoint_1", "1"}) {
     INFO(name);
     CHECK(accel::checkpoint_number(name) == std::nullopt);
   }

@@ -87,10 +87,13 @@ std::array<RankEnd, 2> save_by_two(const fs::path& folder, const std::string& co
 
 TEST_CASE("a state comes back as it was written") {
   const ScratchFolder scratch;
-  write_state_folder(scratch / "a/b/state", {}, [](StateParts& parts) {
-    parts.add("model.safetensors", text("bytes"));
-    parts.add_json("scheduler", {{"last_epoch", 7}, {"lr", 0.1}});
-  }, "run-1");
+  write_state_folder(
+      scratch / "a/b/state", {},
+      [](StateParts& parts) {
+        parts.add("model.safetensors", text("bytes"));
+        parts.add_json("scheduler", {{"last_epoch", 7}, {"lr", 0.1}});
+      },
+      "run-1");
   CHECK(names_in(scratch / "a/b") == std::set<std::string>{"state"});
   const StateFolder state(scratch / "a/b/state/");
   CHECK(state.ranks() == 1);
@@ -99,8 +102,9 @@ TEST_CASE("a state comes back as it was written") {
   CHECK(state.json("scheduler") == nlohmann::json{{"last_epoch", 7}, {"lr", 0.1}});
   CHECK(state.contains("scheduler.json"));
   CHECK_FALSE(state.contains("scaler.json"));
-  CHECK_THAT(error_of([&] { static_cast<void>(state.json("scaler")); }),
-             ContainsSubstring("has no part scaler.json; it has model.safetensors, scheduler.json"));
+  CHECK_THAT(
+      error_of([&] { static_cast<void>(state.json("scaler")); }),
+      ContainsSubstring("has no part scaler.json; it has model.safetensors, scheduler.json"));
 }
 
 TEST_CASE("a fault of the caller is named before anything is written") {
@@ -108,7 +112,8 @@ TEST_CASE("a fault of the caller is named before anything is written") {
   const auto failing = [&](const std::function<void(StateParts&)>& fill) {
     return error_of([&] { write_state_folder(scratch / "state", {}, fill); });
   };
-  CHECK_THAT(failing([](StateParts& parts) { parts.add("../x", text("")); }), ContainsSubstring("'../x'"));
+  CHECK_THAT(failing([](StateParts& parts) { parts.add("../x", text("")); }),
+             ContainsSubstring("'../x'"));
   CHECK_THAT(failing([](StateParts& parts) { parts.add(accel::state_manifest, text("")); }),
              ContainsSubstring("cannot name a part"));
   CHECK_THAT(failing([](StateParts& parts) {
@@ -117,13 +122,16 @@ TEST_CASE("a fault of the caller is named before anything is written") {
              }),
              ContainsSubstring("a.json was added twice"));
   const double infinite = std::numeric_limits<double>::infinity();
-  CHECK_THAT(failing([&](StateParts& parts) { parts.add_json("scheduler", {{"best", {1.0, infinite}}}); }),
-             ContainsSubstring("scheduler.json: /best/1 is inf"));
+  CHECK_THAT(
+      failing([&](StateParts& parts) { parts.add_json("scheduler", {{"best", {1.0, infinite}}}); }),
+      ContainsSubstring("scheduler.json: /best/1 is inf"));
   CHECK_THAT(failing([](StateParts& parts) { parts.add_json("scheduler", "\xff"); }),
              ContainsSubstring("scheduler.json"));
-  CHECK_THAT(error_of([&] { write_state_folder(scratch / "s", SaveGroup{0, 2, {}}, [](auto&) {}); }),
-             ContainsSubstring("all_agree"));
-  CHECK_THAT(error_of([&] { write_state_folder("/", {}, [](auto&) {}); }), ContainsSubstring("folder below"));
+  CHECK_THAT(
+      error_of([&] { write_state_folder(scratch / "s", SaveGroup{0, 2, {}}, [](auto&) {}); }),
+      ContainsSubstring("all_agree"));
+  CHECK_THAT(error_of([&] { write_state_folder("/", {}, [](auto&) {}); }),
+             ContainsSubstring("folder below"));
   CHECK(names_in(scratch.path()).empty());
 }
 
@@ -150,7 +158,9 @@ TEST_CASE("a damaged state is refused and the part is named") {
   for (const char* manifest :
        {"", "{", "[]", R"({"format":1})", R"({"format":2})",
         R"({"format":1,"complete":true,"ranks":1,"run":"","parts":{"../../x":1}})",
-        R"({"format":1,"complete":true,"ranks":1,"run":"","parts":{"model.safetensors":"big"}})"}) {
+        R"({"format":1,"complete":true,"ranks":1,"run":"","parts":{"model.safetensors":"big"}})",
+        R"({"format":1,"complete":true,"ranks":1,"run":"","parts":{"model.safetensors":10.5}})",
+        R"({"format":1,"complete":true,"ranks":-1,"run":"","parts":{}})"}) {
     accel::write_text(folder / accel::state_manifest, manifest);
     INFO(manifest);
     CHECK_THAT(refusal(), ContainsSubstring(accel::state_manifest));
@@ -158,7 +168,8 @@ TEST_CASE("a damaged state is refused and the part is named") {
   // A damaged old state does not keep a new one from being saved.
   write();
   CHECK(refusal().empty());
-  CHECK_THAT(error_of([&] { StateFolder state(scratch / "none"); }), ContainsSubstring("does not exist"));
+  CHECK_THAT(error_of([&] { StateFolder state(scratch / "none"); }),
+             ContainsSubstring("does not exist"));
 }
 
 TEST_CASE("saving over a state replaces its parts and keeps what no save wrote") {
@@ -178,7 +189,8 @@ TEST_CASE("saving over a state replaces its parts and keeps what no save wrote")
     });
     open_log << "round " << round << "\n" << std::flush;
   }
-  CHECK(names_in(folder) == std::set<std::string>{"accel_state.json", "link", "logs", "model.safetensors"});
+  CHECK(names_in(folder) ==
+        std::set<std::string>{"accel_state.json", "link", "logs", "model.safetensors"});
   CHECK(accel::read_text(StateFolder(folder).file("model.safetensors")) == "model 2");
   CHECK(accel::read_text(folder / "logs/metrics.jsonl") == "first\nround 0\nround 1\nround 2\n");
   CHECK(accel::read_text(folder / "link/deep/note") == "n");
@@ -198,7 +210,8 @@ TEST_CASE("without an exchange of folders, the old state is readable until the n
   const ScratchFolder scratch;
   const auto folder = scratch / "state";
   const auto write = [&](const std::string& content) {
-    write_state_folder(folder, {}, [&](StateParts& parts) { parts.add("model.safetensors", text(content)); });
+    write_state_folder(folder, {},
+                       [&](StateParts& parts) { parts.add("model.safetensors", text(content)); });
   };
   write("old");
   accel::write_text(folder / "notes", "kept");
@@ -341,7 +354,8 @@ TEST_CASE("B20 twenty saves in a row from both ranks") {
       for (const auto& folder : {scratch / "state", scratch / ("checkpoint_" + content)}) {
         write_state_folder(folder, SaveGroup{rank, 2, all_agree},
                            [&](StateParts& parts) { fill_as(rank, content, parts); });
-        if (accel::read_text(StateFolder(folder).file("random_states_1.safetensors")) != "random " + content) {
+        if (accel::read_text(StateFolder(folder).file("random_states_1.safetensors")) !=
+            "random " + content) {
           throw std::runtime_error("round " + content + " is not what was saved");
         }
       }

@@ -55,8 +55,8 @@ std::string random_run() {
   return fmt::format("{:08x}{:08x}", device(), device());
 }
 
-// A removal that is interrupted leaves a folder that no longer has an automatic name, so that it is not taken for a
-// damaged state; the next rotation finishes it.
+// A removal that is interrupted leaves a folder that no longer has an automatic name, so that it is
+// not taken for a damaged state; the next rotation finishes it.
 void finish_removals(const fs::path& root) {
   std::error_code ignored;
   std::vector<fs::path> leftovers;
@@ -82,7 +82,8 @@ std::optional<std::int64_t> checkpoint_number(std::string_view name) {
   const auto digits = name.substr(detail::checkpoint_prefix.size());
   std::int64_t number = -1;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  // Only the spelling that a save gives: no sign, no leading zero. The largest number has no successor, so it is no name.
+  // Only the spelling that a save gives: no sign, no leading zero. The largest number has no
+  // successor, so it is no name.
   const bool canonical = error == std::errc() && number >= 0 && number < INT64_MAX &&
                          digits == fmt::format_int(number).str();
   return canonical ? std::optional(number) : std::nullopt;
@@ -101,7 +102,8 @@ CheckpointSeries::CheckpointSeries(std::filesystem::path root,
     : root_(std::move(root)), total_limit_(total_limit), run_(detail::random_run()) {
   if (total_limit_ && *total_limit_ < 1) {
     detail::fail(ErrorCategory::config,
-                 "total_limit is {}; at least one state must be kept, give 1 or more", *total_limit_);
+                 "total_limit is {}; at least one state must be kept, give 1 or more",
+                 *total_limit_);
   }
 }
 

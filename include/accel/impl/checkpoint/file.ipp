@@ -98,7 +98,7 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
   if (descriptor_ < 0) {
     detail::fail_on_file("open", path_, errno);
   }
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(descriptor_);
     detail::fail(ErrorCategory::checkpoint, "{} is not a regular file", path_.string());

@@ -26,7 +26,8 @@ struct RegisteredTensor {
   std::vector<std::string> names;
 };
 
-// Parameters, then buffers. C++ modules list a shared tensor, or a shared submodule, once for each registration.
+// Parameters, then buffers. C++ modules list a shared tensor, or a shared submodule, once for each
+// registration.
 std::vector<RegisteredTensor> registered_tensors(const torch::nn::Module& module) {
   std::vector<RegisteredTensor> registered;
   std::unordered_map<const c10::TensorImpl*, std::size_t> places;
@@ -45,7 +46,8 @@ std::vector<RegisteredTensor> registered_tensors(const torch::nn::Module& module
   return registered;
 }
 
-// The file's tensor for a name: under the name itself, or under the one that the file calls its alias.
+// The file's tensor for a name: under the name itself, or under the one that the file calls its
+// alias.
 const at::Tensor* find_in_file(const Safetensors& file, const std::string& name) {
   if (const auto found = file.tensors.find(name); found != file.tensors.end()) {
     return &found->second;
@@ -105,7 +107,8 @@ ModuleMismatch plan_copies(const std::vector<RegisteredTensor>& registered, cons
         value_name = &name;
         problem = obstacle(tensor, *candidate);
       } else if (problem.empty() && !same_bits(*value, *candidate)) {
-        problem = fmt::format("one tensor in the module with {}, two different ones in the file", name);
+        problem =
+            fmt::format("one tensor in the module with {}, two different ones in the file", name);
       }
     }
     if (value == nullptr) {
@@ -147,7 +150,8 @@ ParameterNames parameter_names(const std::vector<const torch::nn::Module*>& modu
       const auto [place, is_new] = names.emplace(tensor.unsafeGetTensorImpl(), prefix + name);
       if (is_new && !taken.insert(place->second).second) {
         detail::fail(ErrorCategory::usage,
-                     "two parameters are called {}; rename the submodule of the first model", place->second);
+                     "two parameters are called {}; rename the submodule of the first model",
+                     place->second);
       }
     }
   }

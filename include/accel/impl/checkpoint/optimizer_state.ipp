@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bodies of checkpoint/optimizer_state.hpp. Reads and writes the public state() and param_groups() of LibTorch's
-// optimizers; the two `visit_` functions list the fields of each type once, for both directions.
+// Bodies of checkpoint/optimizer_state.hpp. Reads and writes the public state() and param_groups()
+// of LibTorch's optimizers; the two `visit_` functions list the fields of each type once, for both
+// directions.
 #include <accel/checkpoint/optimizer_state.hpp>
 
 #include <accel/detail/error.hpp>
@@ -36,7 +37,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int optimizer_format = 1;
+constexpr std::int64_t optimizer_format = 1;
 
 template <class OptionsType, class ParamStateType>
 struct OptimizerKind {
@@ -45,7 +46,8 @@ struct OptimizerKind {
   const char* name;
 };
 
-// Exact types: a class derived from AdamW may have state of its own, which would be lost in silence.
+// Exact types: a class derived from AdamW may have state of its own, which would be lost in
+// silence.
 template <class Visitor>
 void visit_kind(const torch::optim::Optimizer& optimizer, Visitor&& visitor) {
   namespace optim = torch::optim;
@@ -116,7 +118,8 @@ void visit_state(ParamState& state, Field&& field) {
   }
 }
 
-// The names of each group's parameters; one that stands in a group twice (tied weights) counts once.
+// The names of each group's parameters; one that stands in a group twice (tied weights) counts
+// once.
 std::vector<std::vector<std::string>> group_names(const torch::optim::Optimizer& optimizer,
                                                   const ParameterNames& names) {
   std::vector<std::vector<std::string>> groups;
@@ -127,7 +130,8 @@ std::vector<std::vector<std::string>> group_names(const torch::optim::Optimizer&
       const auto found = names.find(parameter.unsafeGetTensorImpl());
       if (found == names.end()) {
         fail(ErrorCategory::checkpoint,
-             "a parameter of shape {} in group {} of the optimizer belongs to no prepared model; its state has "
+             "a parameter of shape {} in group {} of the optimizer belongs to no prepared model; "
+             "its state has "
              "no name to be saved under: register it in a module, and prepare that",
              shape_text(parameter.sizes()), groups.size() - 1);
       }
@@ -159,7 +163,8 @@ json describe_state(const ParamState& state, const std::string& name, NamedTenso
   return description;
 }
 
-// nlohmann/json turns 2.9 into the integer 2 and true into 1.0; a damaged file must not pass that way.
+// nlohmann/json turns 2.9 into the integer 2 and true into 1.0; a damaged file must not pass that
+// way.
 void read_value(const json& value, double& target) {
   if (!value.is_number()) {
     fail(ErrorCategory::checkpoint, "{} is not a number", value.dump());
@@ -178,8 +183,8 @@ void read_value(const json& value, std::tuple<double, double>& target) {
   read_value(value.at(1), std::get<1>(target));
 }
 
-// A live optimizer against a saved one: everything that is to be set, and everything that does not fit. Nothing is changed
-// before the whole has been compared.
+// A live optimizer against a saved one: everything that is to be set, and everything that does not
+// fit. Nothing is changed before the whole has been compared.
 template <class Kind>
 class OptimizerLoad {
   using Options = typename Kind::Options;
@@ -203,7 +208,8 @@ class OptimizerLoad {
     }
     for (const auto& [name, state] : saved_states_.items()) {
       if (!visited_.contains(name)) {
-        problems_.push_back(fmt::format("{} has state in the file, but is not of the optimizer", name));
+        problems_.push_back(
+            fmt::format("{} has state in the file, but is not of the optimizer", name));
       }
     }
     for (const auto& name : unused_) {
@@ -258,7 +264,8 @@ class OptimizerLoad {
     auto& state = states_[parameter.unsafeGetTensorImpl()];
     const auto saved = saved_states_.find(name);
     if (saved == saved_states_.end()) {
-      // A parameter that never had a gradient has no state, except for Adagrad, which makes it at construction.
+      // A parameter that never had a gradient has no state, except for Adagrad, which makes it at
+      // construction.
       if (std::same_as<ParamState, torch::optim::AdagradParamState>) {
         problems_.push_back(fmt::format("{} has no state in the file", name));
       }
@@ -296,7 +303,8 @@ class OptimizerLoad {
       return {};
     }
     const at::NoGradGuard no_grad;
-    return at::empty_like(parameter, parameter.options().dtype(value.scalar_type()).requires_grad(false))
+    return at::empty_like(parameter,
+                          parameter.options().dtype(value.scalar_type()).requires_grad(false))
         .copy_(value);
   }
 
@@ -348,12 +356,15 @@ void load_optimizer_state(torch::optim::Optimizer& optimizer, const ParameterNam
                           const nlohmann::json& description, const Safetensors& tensors) {
   detail::visit_kind(optimizer, [&]<class Kind>(Kind kind) {
     try {
-      if (const auto format = description.at("format").get<int>(); format != detail::optimizer_format) {
+      std::int64_t format = 0;
+      detail::read_value(description.at("format"), format);
+      if (format != detail::optimizer_format) {
         detail::fail(ErrorCategory::checkpoint, "it has format {}, this library reads {}", format,
                      detail::optimizer_format);
       }
       if (const auto type = description.at("type").get<std::string>(); type != kind.name) {
-        detail::fail(ErrorCategory::checkpoint, "it is of {}, and the optimizer is {}", type, kind.name);
+        detail::fail(ErrorCategory::checkpoint, "it is of {}, and the optimizer is {}", type,
+                     kind.name);
       }
       detail::OptimizerLoad<Kind> load(optimizer, names, description, tensors);
       if (!load.problems().empty()) {

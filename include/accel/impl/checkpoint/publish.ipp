@@ -45,8 +45,8 @@ bool exchange_folders(const fs::path& left, const fs::path& right) {
        std::system_category().message(errno));
 }
 
-// Before the change of names: everything that is not of the old state gets a second link in the new folder, so that it
-// is never absent, and a log that is open keeps growing under its name.
+// Before the change of names: everything that is not of the old state gets a second link in the new
+// folder, so that it is never absent, and a log that is open keeps growing under its name.
 void link_foreign_files(const fs::path& old_folder, const fs::path& new_folder,
                         const std::set<std::string>& superseded) {
   for (const auto& entry : fs::directory_iterator(old_folder)) {
@@ -60,14 +60,16 @@ void link_foreign_files(const fs::path& old_folder, const fs::path& new_folder,
                  fs::copy_options::copy_symlinks,
              error);
     if (error) {
-      fail(ErrorCategory::checkpoint,
-           "cannot keep {} while the state beside it is replaced: {}; save into a folder of its own",
-           entry.path().string(), error.message());
+      fail(
+          ErrorCategory::checkpoint,
+          "cannot keep {} while the state beside it is replaced: {}; save into a folder of its own",
+          entry.path().string(), error.message());
     }
   }
 }
 
-// After the change of names: what appeared in the old folder meanwhile moves on, the second links go.
+// After the change of names: what appeared in the old folder meanwhile moves on, the second links
+// go.
 void move_stragglers(const fs::path& old_folder, const fs::path& new_folder) {
   for (const auto& entry : fs::directory_iterator(old_folder)) {
     const auto target = new_folder / entry.path().filename();
@@ -82,7 +84,8 @@ void move_stragglers(const fs::path& old_folder, const fs::path& new_folder) {
   fs::remove(old_folder);
 }
 
-// The new folder is published already, so a fault here must not fail the save: the rest is left to the next one.
+// The new folder is published already, so a fault here must not fail the save: the rest is left to
+// the next one.
 void retire_folder(const fs::path& old_folder, const fs::path& new_folder,
                    const std::set<std::string>& superseded) {
   try {
@@ -125,12 +128,14 @@ void begin_folder(const fs::path& folder) {
   const auto replaced = replaced_folder(plain);
   std::error_code error;
   if (fs::exists(plain) && !fs::is_directory(plain)) {
-    fail(ErrorCategory::checkpoint, "cannot save in {}: it is a file, not a folder", plain.string());
+    fail(ErrorCategory::checkpoint, "cannot save in {}: it is a file, not a folder",
+         plain.string());
   }
   if (fs::exists(replaced) && !fs::exists(plain)) {
     rename_or_fail(replaced, plain);
   }
-  // What stands there now is superseded: it was linked into the folder before the folder was published.
+  // What stands there now is superseded: it was linked into the folder before the folder was
+  // published.
   fs::remove_all(replaced, error);
   fs::remove_all(unfinished, error);
   if (!error) {
@@ -141,7 +146,8 @@ void begin_folder(const fs::path& folder) {
   }
 }
 
-void publish_folder(const fs::path& folder, const std::set<std::string>& superseded, bool exchange) {
+void publish_folder(const fs::path& folder, const std::set<std::string>& superseded,
+                    bool exchange) {
   const auto plain = plain_folder(folder);
   const auto unfinished = unfinished_folder(plain);
   sync_folder(unfinished);

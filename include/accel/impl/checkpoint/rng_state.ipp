@@ -49,8 +49,8 @@ NamedTensors rng_state() {
 
 std::vector<std::string> load_rng_state(const Safetensors& file) {
   auto generators = detail::default_generators();
-  // A clone takes the state first: LibTorch checks it only while setting it, and one bad state must not leave the other
-  // generators half restored.
+  // A clone takes the state first: LibTorch checks it only while setting it, and one bad state must
+  // not leave the other generators half restored.
   std::vector<std::pair<at::Generator*, at::Tensor>> accepted;
   std::vector<std::string> absent;
   for (const auto& [name, state] : file.tensors) {
@@ -67,8 +67,8 @@ std::vector<std::string> load_rng_state(const Safetensors& file) {
         }();
         trial.set_state(state);
       } catch (const c10::Error& problem) {
-        detail::fail(ErrorCategory::checkpoint, "{}: {} is not a generator's state: {}", file.source,
-                     name, problem.what_without_backtrace());
+        detail::fail(ErrorCategory::checkpoint, "{}: {} is not a generator's state: {}",
+                     file.source, name, problem.what_without_backtrace());
       }
       accepted.emplace_back(&generator, state);
     }

@@ -55,13 +55,14 @@ SafetensorsEntry entry_of(const std::string& name, const at::Tensor& tensor,
   }
   if (tensor.layout() != at::kStrided) {
     fail(ErrorCategory::checkpoint,
-         "{}: tensor '{}' is sparse, which the format cannot hold; save its to_dense()", file, name);
+         "{}: tensor '{}' is sparse, which the format cannot hold; save its to_dense()", file,
+         name);
   }
   const auto* found = std::ranges::find(type_names, tensor.scalar_type(), &TypeName::type);
   if (found == std::end(type_names)) {
     fail(ErrorCategory::checkpoint,
-         "{}: tensor '{}' is of type {}, which the format cannot hold; convert it first", file, name,
-         c10::toString(tensor.scalar_type()));
+         "{}: tensor '{}' is of type {}, which the format cannot hold; convert it first", file,
+         name, c10::toString(tensor.scalar_type()));
   }
   return {name, std::string(found->name), tensor.sizes().vec()};
 }
@@ -74,9 +75,11 @@ at::Tensor read_tensor(const InputFile& file, const SafetensorsHeader& header,
   auto* bytes = static_cast<unsigned char*>(tensor.data_ptr());
   file.read(header.data_begin + entry.begin, bytes, size);
   // A bool of another value than 0 and 1 is undefined behaviour in every kernel that reads it.
-  if (found->type == at::kBool && std::any_of(bytes, bytes + size, [](auto byte) { return byte > 1; })) {
-    fail(ErrorCategory::checkpoint, "{}: tensor '{}' of type BOOL has a byte that is neither 0 nor 1",
-         file.path().string(), entry.name);
+  if (found->type == at::kBool &&
+      std::any_of(bytes, bytes + size, [](auto byte) { return byte > 1; })) {
+    fail(ErrorCategory::checkpoint,
+         "{}: tensor '{}' of type BOOL has a byte that is neither 0 nor 1", file.path().string(),
+         entry.name);
   }
   return tensor;
 }
@@ -84,9 +87,12 @@ at::Tensor read_tensor(const InputFile& file, const SafetensorsHeader& header,
 }  // namespace
 }  // namespace detail
 
-std::string shape_text(at::IntArrayRef shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shape_text(at::IntArrayRef shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
-void write_safetensors(OutputFile& file, const NamedTensors& tensors, SafetensorsMetadata metadata) {
+void write_safetensors(OutputFile& file, const NamedTensors& tensors,
+                       SafetensorsMetadata metadata) {
   const auto path = file.target().string();
   std::vector<SafetensorsEntry> entries;
   std::map<std::string_view, const at::Tensor*> by_name;
@@ -99,7 +105,8 @@ void write_safetensors(OutputFile& file, const NamedTensors& tensors, Safetensor
   const auto header = lay_out_safetensors(std::move(entries), std::move(metadata), path);
   file.write(format_safetensors_header(header, path));
   for (const auto& entry : header.tensors) {
-    // The dense copy lives for one tensor only. detach: a copy to the CPU is not to be recorded for backward.
+    // The dense copy lives for one tensor only. detach: a copy to the CPU is not to be recorded for
+    // backward.
     const auto dense =
         by_name.at(entry.name)->detach().to(at::kCPU).contiguous().resolve_conj().resolve_neg();
     file.write(dense.const_data_ptr(), dense.nbytes());

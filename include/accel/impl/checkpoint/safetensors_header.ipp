@@ -24,7 +24,8 @@ namespace {
 constexpr std::string_view metadata_key = "__metadata__";
 constexpr std::size_t length_bytes = 8;
 
-// The reference implementation's limit: a header beyond it is an attack or a damaged length, not a model.
+// The reference implementation's limit: a header beyond it is an attack or a damaged length, not a
+// model.
 constexpr std::uint64_t largest_header = 100'000'000;
 
 const SafetensorsType* find_type(std::string_view name) {
@@ -41,8 +42,8 @@ const SafetensorsType& type_of(const SafetensorsEntry& entry, const std::string&
   return *type;
 }
 
-// Bytes of the data, from type and shape. Zeros count as ones in the overflow check, because strides are computed from
-// the other sizes even where there is no element.
+// Bytes of the data, from type and shape. Zeros count as ones in the overflow check, because
+// strides are computed from the other sizes even where there is no element.
 std::uint64_t bytes_of(const SafetensorsEntry& entry, const std::string& file) {
   auto extent = static_cast<std::int64_t>(type_of(entry, file).bytes);
   bool empty = false;
@@ -56,8 +57,9 @@ std::uint64_t bytes_of(const SafetensorsEntry& entry, const std::string& file) {
   return empty ? 0 : static_cast<std::uint64_t>(extent);
 }
 
-// nlohmann/json keeps the last of two equal keys and says nothing; this remembers the keys of each open object. A depth
-// beyond what the format has is refused here too, before anything is built from it.
+// nlohmann/json keeps the last of two equal keys and says nothing; this remembers the keys of each
+// open object. A depth beyond what the format has is refused here too, before anything is built
+// from it.
 class StrictKeys {
  public:
   StrictKeys(const std::string& file) : file_(file) {}
@@ -66,7 +68,8 @@ class StrictKeys {
     using event_t = nlohmann::json::parse_event_t;
     // depth of an event: 0 the header itself, 1 a tensor, 2 its shape or offsets
     if ((event == event_t::object_start || event == event_t::array_start) && depth > 2) {
-      fail(ErrorCategory::checkpoint, "{}: the header is nested deeper than a header can be", file_);
+      fail(ErrorCategory::checkpoint, "{}: the header is nested deeper than a header can be",
+           file_);
     }
     if (event == event_t::object_start) {
       open_.emplace_back();
@@ -87,8 +90,8 @@ class StrictKeys {
 
 nlohmann::json parse_strictly(std::string_view text, const std::string& file) {
   if (text.empty() || text.front() != '{') {
-    fail(ErrorCategory::checkpoint, "{}: the header does not begin with '{{'; not a safetensors file",
-         file);
+    fail(ErrorCategory::checkpoint,
+         "{}: the header does not begin with '{{'; not a safetensors file", file);
   }
   try {
     return nlohmann::json::parse(text.begin(), text.end(), StrictKeys(file));
@@ -131,12 +134,13 @@ SafetensorsEntry read_entry(const std::string& name, const nlohmann::json& value
   entry.begin = static_cast<std::uint64_t>(offsets[0]);
   entry.end = static_cast<std::uint64_t>(offsets[1]);
   if (entry.begin > entry.end) {
-    fail(ErrorCategory::checkpoint, "{}: tensor '{}' ends at {}, before it begins at {}", file, name,
-         entry.end, entry.begin);
+    fail(ErrorCategory::checkpoint, "{}: tensor '{}' ends at {}, before it begins at {}", file,
+         name, entry.end, entry.begin);
   }
   if (const auto bytes = bytes_of(entry, file); bytes != entry.end - entry.begin) {
     fail(ErrorCategory::checkpoint,
-         "{}: tensor '{}' of type {} and shape [{}] takes {} bytes, but its offsets [{}, {}] span {}",
+         "{}: tensor '{}' of type {} and shape [{}] takes {} bytes, but its offsets [{}, {}] span "
+         "{}",
          file, name, entry.type, fmt::join(entry.shape, ", "), bytes, entry.begin, entry.end,
          entry.end - entry.begin);
   }
@@ -157,7 +161,8 @@ SafetensorsMetadata read_metadata(const nlohmann::json& value, const std::string
   return metadata;
 }
 
-// Sorts by offset; then each tensor must begin where the one before it ended, and the last must end with the file.
+// Sorts by offset; then each tensor must begin where the one before it ended, and the last must end
+// with the file.
 void check_spans(std::vector<SafetensorsEntry>& tensors, std::uint64_t data_size,
                  const std::string& file) {
   std::ranges::sort(tensors, [](const auto& left, const auto& right) {
@@ -167,8 +172,8 @@ void check_spans(std::vector<SafetensorsEntry>& tensors, std::uint64_t data_size
   for (const auto& entry : tensors) {
     if (entry.end > data_size) {
       fail(ErrorCategory::checkpoint,
-           "{}: tensor '{}' ends at byte {} of the data, but the file has {}; it is truncated", file,
-           entry.name, entry.end, data_size);
+           "{}: tensor '{}' ends at byte {} of the data, but the file has {}; it is truncated",
+           file, entry.name, entry.end, data_size);
     }
     if (entry.begin != covered) {
       fail(ErrorCategory::checkpoint, "{}: tensor '{}' begins at byte {} of the data, {} byte {}",
@@ -213,7 +218,8 @@ std::string format_safetensors_header(const SafetensorsHeader& header, const std
   if (!header.metadata.empty()) {
     json[std::string(detail::metadata_key)] = header.metadata;
   }
-  // Not `json[name]`: an ordered_json looks for the key first, in time that grows with the tensors before it.
+  // Not `json[name]`: an ordered_json looks for the key first, in time that grows with the tensors
+  // before it.
   auto& members = json.get_ref<nlohmann::ordered_json::object_t&>();
   for (const auto& entry : header.tensors) {
     members.emplace_back(entry.name,
@@ -244,17 +250,19 @@ std::uint64_t safetensors_data_begin(std::string_view first_bytes, std::uint64_t
                                      const std::string& file) {
   if (file_size < detail::length_bytes || first_bytes.size() < detail::length_bytes) {
     detail::fail(ErrorCategory::checkpoint,
-                 "{}: truncated: {} bytes, where a safetensors file has at least 8", file, file_size);
+                 "{}: truncated: {} bytes, where a safetensors file has at least 8", file,
+                 file_size);
   }
   std::uint64_t length = 0;
   for (std::size_t index = 0; index < detail::length_bytes; ++index) {
     length |= std::uint64_t{static_cast<unsigned char>(first_bytes[index])} << (8 * index);
   }
   if (length > file_size - detail::length_bytes) {
-    detail::fail(ErrorCategory::checkpoint,
-                 "{}: the header takes {} bytes, but the file has only {}; it is truncated, or not a "
-                 "safetensors file",
-                 file, length, file_size);
+    detail::fail(
+        ErrorCategory::checkpoint,
+        "{}: the header takes {} bytes, but the file has only {}; it is truncated, or not a "
+        "safetensors file",
+        file, length, file_size);
   }
   if (length > detail::largest_header) {
     detail::fail(ErrorCategory::checkpoint, "{}: the header takes {} bytes, the format allows {}",

@@ -19,8 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The files of one save get their names one after the other. Each carries the name of the save, and so does the index, so
-// that a reader notices files of two saves where a process was killed between two of those steps.
+// The files of one save get their names one after the other. Each carries the name of the save, and
+// so does the index, so that a reader notices files of two saves where a process was killed between
+// two of those steps.
 constexpr const char* save_key = "accel.save";
 
 std::string single_name(const std::string& stem) { return stem + ".safetensors"; }
@@ -43,8 +44,8 @@ bool is_shard_name(std::string_view name, const std::string& stem) {
 
 std::uint64_t bytes_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.nbytes() : 0; }
 
-// In the given order; a tensor that alone is beyond the limit neither joins the open shard nor closes it. This is how
-// Python's tools cut, so the same model gives the same files.
+// In the given order; a tensor that alone is beyond the limit neither joins the open shard nor
+// closes it. This is how Python's tools cut, so the same model gives the same files.
 std::vector<NamedTensors> cut_into_shards(const NamedTensors& tensors, std::uint64_t limit) {
   std::vector<NamedTensors> shards;
   NamedTensors open;
@@ -79,8 +80,10 @@ void remove_stale_files(const fs::path& folder, const std::string& stem,
       stale.push_back(entry.path());
     }
   }
-  // The index before its shards: what is left of an interrupted removal is then not taken for a model.
-  std::ranges::sort(stale, {}, [&](const auto& path) { return path.filename() != index_name(stem); });
+  // The index before its shards: what is left of an interrupted removal is then not taken for a
+  // model.
+  std::ranges::sort(stale, {},
+                    [&](const auto& path) { return path.filename() != index_name(stem); });
   for (const auto& path : stale) {
     fs::remove(path);
   }
@@ -109,8 +112,8 @@ void write_shards(const fs::path& folder, const std::vector<NamedTensors>& shard
     written.insert(name);
     for (const auto& [tensor_name, tensor] : shards[index]) {
       if (!weight_map.emplace(tensor_name, name).second) {
-        fail(ErrorCategory::checkpoint, "{}: the name '{}' is given to two tensors", folder.string(),
-             tensor_name);
+        fail(ErrorCategory::checkpoint, "{}: the name '{}' is given to two tensors",
+             folder.string(), tensor_name);
       }
       total_size += bytes_of(tensor);
     }
@@ -186,8 +189,8 @@ Safetensors load_safetensors_sharded(const std::filesystem::path& folder, const 
   }
   for (const auto& file : files) {
     if (std::filesystem::path(file).filename() != file) {
-      detail::fail(ErrorCategory::checkpoint, "{} names a file outside its folder: '{}'", all.source,
-                   file);
+      detail::fail(ErrorCategory::checkpoint, "{} names a file outside its folder: '{}'",
+                   all.source, file);
     }
     auto shard = load_safetensors(folder / file);
     if (auto found = shard.metadata.find(detail::save_key);
@@ -208,8 +211,8 @@ Safetensors load_safetensors_sharded(const std::filesystem::path& folder, const 
     all.metadata.merge(shard.metadata);
   }
   if (!index.weight_map.empty()) {
-    detail::fail(ErrorCategory::checkpoint, "{} lists a tensor '{}' that {} does not have", all.source,
-                 index.weight_map.begin()->first, index.weight_map.begin()->second);
+    detail::fail(ErrorCategory::checkpoint, "{} lists a tensor '{}' that {} does not have",
+                 all.source, index.weight_map.begin()->first, index.weight_map.begin()->second);
   }
   all.metadata.erase(detail::save_key);
   return all;

@@ -26,8 +26,9 @@ namespace fs = std::filesystem;
 
 constexpr int manifest_format = 1;
 
-// The manifest exists in two forms. While a state is written it lists the parts that are to come, so that a reader of an
-// interrupted save can name the missing ones; in a whole state it gives their sizes.
+// The manifest exists in two forms. While a state is written it lists the parts that are to come,
+// so that a reader of an interrupted save can name the missing ones; in a whole state it gives
+// their sizes.
 struct Manifest {
   bool complete = false;
   int ranks = 1;
@@ -49,36 +50,45 @@ bool is_part_name(std::string_view name) {
 }
 
 void write_manifest(const fs::path& folder, const Manifest& manifest) {
-  nlohmann::ordered_json json{{"format", manifest_format},
-                              {"accel", version()},
-                              {"complete", manifest.complete},
-                              {"ranks", manifest.ranks},
-                              {"run", manifest.run},
-                              {"parts", nlohmann::ordered_json::object()}};
+  nlohmann::ordered_json json{
+      {"format", manifest_format},     {"accel", version()},
+      {"complete", manifest.complete}, {"ranks", manifest.ranks},
+      {"run", manifest.run},           {"parts", nlohmann::ordered_json::object()}};
   for (const auto& [name, size] : manifest.parts) {
     json["parts"][name] = size;
   }
   write_text(folder / state_manifest, json.dump(2) + "\n");
 }
 
+// nlohmann/json gives 1 for 1.5 and a huge number for -1.
+template <class Number>
+Number whole_number(const nlohmann::json& value, const fs::path& path) {
+  if (!value.is_number_unsigned()) {
+    fail(ErrorCategory::checkpoint, "{} is damaged: {} is not a whole number", path.string(),
+         value.dump());
+  }
+  return value.get<Number>();
+}
+
 Manifest read_manifest(const fs::path& folder) {
   const auto path = folder / state_manifest;
   try {
     const auto json = nlohmann::json::parse(read_text(path));
-    if (const auto format = json.at("format").get<int>(); format != manifest_format) {
-      fail(ErrorCategory::checkpoint, "{} has format {}, this library reads {}", path.string(), format,
-           manifest_format);
+    if (const auto format = whole_number<int>(json.at("format"), path); format != manifest_format) {
+      fail(ErrorCategory::checkpoint, "{} has format {}, this library reads {}", path.string(),
+           format, manifest_format);
     }
     Manifest manifest;
     json.at("complete").get_to(manifest.complete);
-    json.at("ranks").get_to(manifest.ranks);
+    manifest.ranks = whole_number<int>(json.at("ranks"), path);
     json.at("run").get_to(manifest.run);
     for (const auto& [name, size] : json.at("parts").items()) {
-      // A name such as "../x" would make a reader open, and a later save delete, what is not of this folder.
+      // A name such as "../x" would make a reader open, and a later save delete, what is not of
+      // this folder.
       if (!is_part_name(name)) {
         fail(ErrorCategory::checkpoint, "{} is damaged: it lists a part '{}'", path.string(), name);
       }
-      manifest.parts.emplace(name, size.get<std::uint64_t>());
+      manifest.parts.emplace(name, whole_number<std::uint64_t>(size, path));
     }
     return manifest;
   } catch (const nlohmann::json::exception& problem) {
@@ -108,13 +118,14 @@ std::vector<std::string> faulty_parts(const fs::path& folder, const Manifest& ma
   }
   fail(ErrorCategory::checkpoint,
        "there is no state {}: its save was interrupted ({}); load an older state, or save it again",
-       folder.string(), faults.empty() ? "before it was published" : fmt::format("{}", fmt::join(faults, ", ")));
+       folder.string(),
+       faults.empty() ? "before it was published" : fmt::format("{}", fmt::join(faults, ", ")));
 }
 
 void check_finite(const nlohmann::json& value, const std::string& part, const std::string& place) {
   if (value.is_number_float() && !std::isfinite(value.get<double>())) {
-    fail(ErrorCategory::checkpoint, "{}.json: {} is {}, which JSON cannot hold; store it as text", part,
-         place.empty() ? "the value" : place, value.get<double>());
+    fail(ErrorCategory::checkpoint, "{}.json: {} is {}, which JSON cannot hold; store it as text",
+         part, place.empty() ? "the value" : place, value.get<double>());
   }
   if (value.is_structured()) {
     for (const auto& [key, item] : value.items()) {
@@ -123,8 +134,9 @@ void check_finite(const nlohmann::json& value, const std::string& part, const st
   }
 }
 
-// One save, from one rank's point of view. A step runs under `attempt`, which keeps its exception; `agree` then tells
-// all ranks, and throws on all if one has failed. So no rank waits for one that has left.
+// One save, from one rank's point of view. A step runs under `attempt`, which keeps its exception;
+// `agree` then tells all ranks, and throws on all if one has failed. So no rank waits for one that
+// has left.
 class Saving {
  public:
   Saving(fs::path folder, const SaveGroup& group) : folder_(std::move(folder)), group_(group) {}
@@ -162,8 +174,8 @@ class Saving {
     }
     if (!all) {
       fail(ErrorCategory::checkpoint,
-           "rank {}: {} was not saved, because another rank failed; its message says why", group_.rank,
-           folder_.string());
+           "rank {}: {} was not saved, because another rank failed; its message says why",
+           group_.rank, folder_.string());
     }
   }
 
@@ -185,14 +197,15 @@ class Saving {
   void write(const StateParts& parts) const {
     if (!fs::exists(unfinished_ / state_manifest)) {
       fail(ErrorCategory::checkpoint,
-           "rank {} does not see {}, which rank 0 has created; save where all ranks see the same files",
+           "rank {} does not see {}, which rank 0 has created; save where all ranks see the same "
+           "files",
            group_.rank, unfinished_.string());
     }
     for (const auto& [name, writer] : parts.parts()) {
       const auto path = unfinished_ / name;
       if (fs::exists(path)) {
-        fail(ErrorCategory::usage, "rank {}: the part {} was added by another rank too", group_.rank,
-             name);
+        fail(ErrorCategory::usage, "rank {}: the part {} was added by another rank too",
+             group_.rank, name);
       }
       OutputFile file(path);
       writer(file);
@@ -213,8 +226,9 @@ class Saving {
   }
 
  private:
-  // The files of the state that is replaced. A folder whose manifest is absent or unreadable has none: a damaged old
-  // state must not keep a new one from being saved, and what cannot be attributed is kept.
+  // The files of the state that is replaced. A folder whose manifest is absent or unreadable has
+  // none: a damaged old state must not keep a new one from being saved, and what cannot be
+  // attributed is kept.
   std::set<std::string> superseded() const {
     std::set<std::string> names{state_manifest};
     try {
@@ -263,8 +277,10 @@ void StateParts::add_json(const std::string& part, const nlohmann::json& value) 
 void write_state_folder(const std::filesystem::path& folder, const SaveGroup& group,
                         const std::function<void(StateParts&)>& fill, const std::string& run) {
   if (group.size > 1 && !group.all_agree) {
-    detail::fail(ErrorCategory::usage, "a state is saved by {} ranks, but they cannot agree: all_agree "
-                 "of the SaveGroup is empty", group.size);
+    detail::fail(ErrorCategory::usage,
+                 "a state is saved by {} ranks, but they cannot agree: all_agree "
+                 "of the SaveGroup is empty",
+                 group.size);
   }
   const bool publishes = group.rank == 0;
   detail::Saving saving(folder, group);
@@ -299,8 +315,8 @@ StateFolder::StateFolder(const std::filesystem::path& folder)
   }
   if (!fs::exists(folder_ / state_manifest)) {
     detail::fail(ErrorCategory::checkpoint,
-                 "{} is not a whole state: it has no {}, which a save writes last", folder_.string(),
-                 state_manifest);
+                 "{} is not a whole state: it has no {}, which a save writes last",
+                 folder_.string(), state_manifest);
   }
   auto manifest = detail::read_manifest(folder_);
   auto faults = detail::faulty_parts(folder_, manifest);
@@ -322,8 +338,8 @@ std::filesystem::path StateFolder::file(std::string_view name) const {
     for (const auto& [part, size] : parts_) {
       names.push_back(part);
     }
-    detail::fail(ErrorCategory::checkpoint, "the state {} has no part {}; it has {}", folder_.string(),
-                 name, fmt::join(names, ", "));
+    detail::fail(ErrorCategory::checkpoint, "the state {} has no part {}; it has {}",
+                 folder_.string(), name, fmt::join(names, ", "));
   }
   return folder_ / name;
 }

@@ -17,7 +17,8 @@
 namespace accel {
 
 void TrainingState::add_model(std::shared_ptr<torch::nn::Module> model) {
-  if (std::find(models_.begin(), models_.end(), model) == models_.end()) models_.push_back(std::move(model));
+  if (std::find(models_.begin(), models_.end(), model) == models_.end())
+    models_.push_back(std::move(model));
 }
 
 void TrainingState::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
@@ -37,7 +38,9 @@ void TrainingState::forget_prepared() {
   loaders_.clear();
 }
 
-void TrainingState::add_loader(std::shared_ptr<LoaderCursor> cursor) { loaders_.push_back(std::move(cursor)); }
+void TrainingState::add_loader(std::shared_ptr<LoaderCursor> cursor) {
+  loaders_.push_back(std::move(cursor));
+}
 
 void TrainingState::add_schedule(std::shared_ptr<void> key, SavedValue value) {
   for (const auto& known : schedules_)
@@ -48,7 +51,8 @@ void TrainingState::add_schedule(std::shared_ptr<void> key, SavedValue value) {
 void TrainingState::add_value(std::string name, SavedValue value) {
   for (const auto& known : values_)
     if (known.first == name)
-      detail::fail(ErrorCategory::usage, "accel: a value named '{}' is registered for checkpointing already", name);
+      detail::fail(ErrorCategory::usage,
+                   "accel: a value named '{}' is registered for checkpointing already", name);
   values_.emplace_back(std::move(name), std::move(value));
 }
 
@@ -77,26 +81,33 @@ LoaderState loader_state(const nlohmann::json& saved) {
           .total_batch_size = saved.at("total_batch_size")};
 }
 
-/// The name of each tensor that an optimizer steps on: that of the model's parameter, also where it is its fp32 copy.
-ParameterNames names_of(const TrainingState::ParameterPairs& pairs, const ParameterNames& of_models) {
+/// The name of each tensor that an optimizer steps on: that of the model's parameter, also where it
+/// is its fp32 copy.
+ParameterNames names_of(const TrainingState::ParameterPairs& pairs,
+                        const ParameterNames& of_models) {
   ParameterNames names;
   for (const auto& [own, parameter] : pairs)
-    if (const auto found = of_models.find(parameter.unsafeGetTensorImpl()); found != of_models.end())
+    if (const auto found = of_models.find(parameter.unsafeGetTensorImpl());
+        found != of_models.end())
       names[own.unsafeGetTensorImpl()] = found->second;
   return names;
 }
 
-/// The fp32 copies among an optimizer's tensors, under the names of their parameters; empty where it steps on the model's own.
-NamedTensors masters_of(const TrainingState::ParameterPairs& pairs, const ParameterNames& of_models) {
+/// The fp32 copies among an optimizer's tensors, under the names of their parameters; empty where
+/// it steps on the model's own.
+NamedTensors masters_of(const TrainingState::ParameterPairs& pairs,
+                        const ParameterNames& of_models) {
   NamedTensors masters;
   for (const auto& [own, parameter] : pairs)
-    if (!own.is_same(parameter)) masters.emplace_back(of_models.at(parameter.unsafeGetTensorImpl()), own);
+    if (!own.is_same(parameter))
+      masters.emplace_back(of_models.at(parameter.unsafeGetTensorImpl()), own);
   return masters;
 }
 
-/// Fills the fp32 copies from their part; a state of a training without them has none, and they start from the parameters.
-void load_masters(const StateFolder& state, const std::string& part, const TrainingState::ParameterPairs& pairs,
-                  const ParameterNames& of_models) {
+/// Fills the fp32 copies from their part; a state of a training without them has none, and they
+/// start from the parameters.
+void load_masters(const StateFolder& state, const std::string& part,
+                  const TrainingState::ParameterPairs& pairs, const ParameterNames& of_models) {
   const bool saved = state.contains(part + ".safetensors");
   const auto file = saved ? load_tensors(state, part) : Safetensors();
   const torch::NoGradGuard no_grad;
@@ -105,11 +116,14 @@ void load_masters(const StateFolder& state, const std::string& part, const Train
     const auto& name = of_models.at(parameter.unsafeGetTensorImpl());
     const auto found = file.tensors.find(name);
     if (saved && found == file.tensors.end())
-      detail::fail(ErrorCategory::checkpoint, "accel: {} has no fp32 copy of the parameter '{}'; the state is of another model",
-                   file.source, name);
+      detail::fail(
+          ErrorCategory::checkpoint,
+          "accel: {} has no fp32 copy of the parameter '{}'; the state is of another model",
+          file.source, name);
     if (saved && found->second.sizes() != own.sizes())
-      detail::fail(ErrorCategory::checkpoint, "accel: the fp32 copy of '{}' in {} has the shape {}, and the parameter has {}", name,
-                   file.source, c10::str(found->second.sizes()), c10::str(own.sizes()));
+      detail::fail(ErrorCategory::checkpoint,
+                   "accel: the fp32 copy of '{}' in {} has the shape {}, and the parameter has {}",
+                   name, file.source, c10::str(found->second.sizes()), c10::str(own.sizes()));
     own.copy_(saved ? found->second : parameter);
   }
 }
@@ -129,7 +143,8 @@ void load_each(const StateFolder& state, const std::string& part, const Items& i
   const auto saved = state.json(part);
   if (!saved.is_array() || saved.size() != items.size())
     detail::fail(ErrorCategory::checkpoint,
-                 "accel: {} holds {} entries and {} were prepared; prepare the same objects, in the same order, before "
+                 "accel: {} holds {} entries and {} were prepared; prepare the same objects, in "
+                 "the same order, before "
                  "load_state",
                  state.file(part + ".json").string(), saved.size(), items.size());
   for (size_t i = 0; i < items.size(); ++i) load(items[i], saved[i]);
@@ -143,7 +158,8 @@ std::vector<const torch::nn::Module*> TrainingState::modules() const {
   return modules;
 }
 
-void TrainingState::save(const std::filesystem::path& folder, const Communicator& communicator) const {
+void TrainingState::save(const std::filesystem::path& folder,
+                         const Communicator& communicator) const {
   const SaveGroup group{communicator.rank(), communicator.size(),
                         [&](bool mine) { return communicator.all_agree(mine); }};
   write_state_folder(folder, group, [&](StateParts& parts) {
@@ -151,7 +167,8 @@ void TrainingState::save(const std::filesystem::path& folder, const Communicator
     if (communicator.rank() != 0) return;
     for (size_t i = 0; i < models_.size(); ++i) {
       auto state = module_state(*models_[i]);
-      add_tensors(parts, numbered("model", i), std::move(state.tensors), {state.aliases.begin(), state.aliases.end()});
+      add_tensors(parts, numbered("model", i), std::move(state.tensors),
+                  {state.aliases.begin(), state.aliases.end()});
     }
     const auto names = parameter_names(modules());
     for (size_t i = 0; i < optimizers_.size(); ++i) {
@@ -164,14 +181,18 @@ void TrainingState::save(const std::filesystem::path& folder, const Communicator
       parts.add_json(numbered("optimizer", i), state.description);
     }
     if (!schedules_.empty())
-      parts.add_json("scheduler", array_of(schedules_, [](const auto& item) { return item.second.save(); }));
+      parts.add_json("scheduler",
+                     array_of(schedules_, [](const auto& item) { return item.second.save(); }));
     if (!loaders_.empty())
-      parts.add_json("loader", array_of(loaders_, [](const auto& cursor) { return to_json(cursor->state()); }));
+      parts.add_json("loader", array_of(loaders_, [](const auto& cursor) {
+                       return to_json(cursor->state());
+                     }));
     for (const auto& [name, value] : values_) parts.add_json(name, value.save());
   });
 }
 
-void TrainingState::load(const std::filesystem::path& folder, const Communicator& communicator) const {
+void TrainingState::load(const std::filesystem::path& folder,
+                         const Communicator& communicator) const {
   std::exception_ptr failure;
   try {
     const StateFolder state(folder);
@@ -182,15 +203,19 @@ void TrainingState::load(const std::filesystem::path& folder, const Communicator
       const auto& [optimizer, parameters] = optimizers_[i];
       const auto part = numbered("optimizer", i);
       const auto pairs = parameters();
-      load_optimizer_state(*optimizer, names_of(pairs, names), state.json(part), load_tensors(state, part));
+      load_optimizer_state(*optimizer, names_of(pairs, names), state.json(part),
+                           load_tensors(state, part));
       load_masters(state, numbered("masters", i), pairs, names);
     }
-    load_each(state, "scheduler", schedules_, [](const auto& item, const auto& saved) { item.second.load(saved); });
-    load_each(state, "loader", loaders_,
-              [](const auto& cursor, const auto& saved) { cursor->load_state(loader_state(saved)); });
+    load_each(state, "scheduler", schedules_,
+              [](const auto& item, const auto& saved) { item.second.load(saved); });
+    load_each(state, "loader", loaders_, [](const auto& cursor, const auto& saved) {
+      cursor->load_state(loader_state(saved));
+    });
     for (const auto& [name, value] : values_)
       if (!value.optional || state.contains(name + ".json")) value.load(state.json(name));
-    // A job of more ranks than wrote the state has ranks without random numbers of their own; they keep theirs.
+    // A job of more ranks than wrote the state has ranks without random numbers of their own; they
+    // keep theirs.
     if (const auto part = random_states(communicator.rank()); state.contains(part + ".safetensors"))
       load_rng_state(load_tensors(state, part));
   } catch (...) {
@@ -200,8 +225,8 @@ void TrainingState::load(const std::filesystem::path& folder, const Communicator
   if (failure) std::rethrow_exception(failure);
   if (!went_well)
     detail::fail(ErrorCategory::checkpoint,
-                 "accel: rank {}: another rank could not load {}; its own message says why", communicator.rank(),
-                 folder.string());
+                 "accel: rank {}: another rank could not load {}; its own message says why",
+                 communicator.rank(), folder.string());
 }
 
 }  // namespace accel

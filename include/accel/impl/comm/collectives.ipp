@@ -26,7 +26,8 @@ at::Tensor split_between_processes(const Communicator& communicator, const at::T
                                    bool apply_padding) {
   if (rows.dim() == 0)
     detail::fail(ErrorCategory::usage,
-                 "accel: rank {}: split_between_processes divides the rows of a tensor, and a 0-dim tensor has none",
+                 "accel: rank {}: split_between_processes divides the rows of a tensor, and a "
+                 "0-dim tensor has none",
                  communicator.rank());
   const auto count = rows.size(0);
   const auto [begin, end] = share_of(count, communicator.rank(), communicator.size());

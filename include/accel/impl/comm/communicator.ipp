@@ -52,8 +52,10 @@ c10::intrusive_ptr<c10d::Store> open_store(const Ranks& ranks, const Communicato
   store.waitWorkers = false;  // the roll call below waits, and says who is missing
   store.timeout = options.startup_timeout;
   store.multiTenant = true;  // a second accelerator of this process shares the server
-  // The server closes its socket in the end; a later connection of this process needs the inherited one again.
-  if (store.isServer && ranks.store_fd) store.masterListenFd = ::fcntl(*ranks.store_fd, F_DUPFD_CLOEXEC, 0);
+  // The server closes its socket in the end; a later connection of this process needs the inherited
+  // one again.
+  if (store.isServer && ranks.store_fd)
+    store.masterListenFd = ::fcntl(*ranks.store_fd, F_DUPFD_CLOEXEC, 0);
   try {
     c10::intrusive_ptr<c10d::Store> opened =
         c10::make_intrusive<c10d::TCPStore>(ranks.master_addr, store);
@@ -62,23 +64,24 @@ c10::intrusive_ptr<c10d::Store> open_store(const Ranks& ranks, const Communicato
           fmt::format("/worker/attempt_{}", ranks.restart_count), opened);
     return opened;
   } catch (const std::exception& error) {
-    const char* cause = store.isServer
-                            ? "cannot serve the store; is the port taken? Set MASTER_PORT "
-                              "(accel-launch: --main_process_port) to another, or to 0"
-                            : "cannot reach the store that rank 0 serves; is rank 0 running, and are "
-                              "MASTER_ADDR and MASTER_PORT the same on every rank?";
+    const char* cause =
+        store.isServer ? "cannot serve the store; is the port taken? Set MASTER_PORT "
+                         "(accel-launch: --main_process_port) to another, or to 0"
+                       : "cannot reach the store that rank 0 serves; is rank 0 running, and are "
+                         "MASTER_ADDR and MASTER_PORT the same on every rank?";
     fail(ErrorCategory::collective, "accel: rank {} of {} {} ({}:{}). Cause: {}", ranks.rank,
          ranks.size, cause, ranks.master_addr, ranks.master_port, cause_of(error));
   }
 }
 
-/// Waits until every rank has said that it is here, and compares what they say of the world. The ranks poll, since a
-/// blocking wait names nobody.
+/// Waits until every rank has said that it is here, and compares what they say of the world. The
+/// ranks poll, since a blocking wait names nobody.
 void call_roll(c10d::Store& store, const Ranks& ranks, milliseconds timeout) {
   const auto key = [](const char* what, int rank) { return fmt::format("{}/{}", what, rank); };
   const auto mine = fmt::format("{}", ranks.size);
   if (store.add(key("claims", ranks.rank), 1) > 1) {
-    store.set("failed", bytes_of(fmt::format("two processes say that they are rank {}", ranks.rank)));
+    store.set("failed",
+              bytes_of(fmt::format("two processes say that they are rank {}", ranks.rank)));
   }
   store.set(key("here", ranks.rank), bytes_of(mine));
 
@@ -95,11 +98,12 @@ void call_roll(c10d::Store& store, const Ranks& ranks, milliseconds timeout) {
     }
     if (missing.empty()) break;
     if (std::chrono::steady_clock::now() > deadline) {
-      problem = fmt::format(
-          "{} of {} ranks joined within {:.1f} s; missing: {{{}}}. Start the missing ranks, or raise "
-          "startup_timeout",
-          ranks.size - static_cast<int>(missing.size()), ranks.size,
-          static_cast<double>(timeout.count()) / 1000.0, fmt::join(missing, ", "));
+      problem =
+          fmt::format("{} of {} ranks joined within {:.1f} s; missing: {{{}}}. Start the missing "
+                      "ranks, or raise "
+                      "startup_timeout",
+                      ranks.size - static_cast<int>(missing.size()), ranks.size,
+                      static_cast<double>(timeout.count()) / 1000.0, fmt::join(missing, ", "));
       store.set("failed", bytes_of(problem));
       break;
     }
@@ -109,9 +113,10 @@ void call_roll(c10d::Store& store, const Ranks& ranks, milliseconds timeout) {
     for (int rank = 0; rank < ranks.size; ++rank) {
       const auto theirs = text_of(store.get(key("here", rank)));
       if (theirs != mine)
-        problem = fmt::format("rank {} was started with a world of {} and rank {} with {}; give every rank "
-                              "the same WORLD_SIZE",
-                              rank, theirs, ranks.rank, mine);
+        problem = fmt::format(
+            "rank {} was started with a world of {} and rank {} with {}; give every rank "
+            "the same WORLD_SIZE",
+            rank, theirs, ranks.rank, mine);
     }
     if (!problem.empty()) store.set("failed", bytes_of(problem));
   }
@@ -122,12 +127,14 @@ void call_roll(c10d::Store& store, const Ranks& ranks, milliseconds timeout) {
 }
 
 c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store>& store,
-                                            const Ranks& ranks, const CommunicatorOptions& options) {
+                                            const Ranks& ranks,
+                                            const CommunicatorOptions& options) {
   auto gloo = c10d::ProcessGroupGloo::Options::create(options.startup_timeout);
   if (!options.interface.empty()) {
     gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(options.interface));
   } else if (ranks.local_size == ranks.size) {
-    // A job on one host needs no network: a host name that resolves to an interface that is down must not matter.
+    // A job on one host needs no network: a host name that resolves to an interface that is down
+    // must not matter.
     gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
   } else {
     gloo->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
@@ -141,7 +148,8 @@ void set_group_backend(c10d::ProcessGroup& group, const c10::intrusive_ptr<c10d:
                        c10::DeviceType device, const Ranks& ranks,
                        const CommunicatorOptions& options) {
   if (device == c10::DeviceType::CPU) {
-    group.setBackend(device, c10d::ProcessGroup::BackendType::GLOO, open_gloo(store, ranks, options));
+    group.setBackend(device, c10d::ProcessGroup::BackendType::GLOO,
+                     open_gloo(store, ranks, options));
     group.setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
     return;
   }
@@ -149,17 +157,20 @@ void set_group_backend(c10d::ProcessGroup& group, const c10::intrusive_ptr<c10d:
   if (device == c10::DeviceType::CUDA) {
     auto nccl = c10d::ProcessGroupNCCL::Options::create();
     nccl->timeout = options.collective_timeout;
-    group.setBackend(device, c10d::ProcessGroup::BackendType::NCCL,
-                     c10::make_intrusive<c10d::ProcessGroupNCCL>(store, ranks.rank, ranks.size, nccl));
+    group.setBackend(
+        device, c10d::ProcessGroup::BackendType::NCCL,
+        c10::make_intrusive<c10d::ProcessGroupNCCL>(store, ranks.rank, ranks.size, nccl));
     // Objects and shapes travel as CPU tensors.
-    group.setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO,
-                     open_gloo(c10::make_intrusive<c10d::PrefixStore>("cpu", store), ranks, options));
+    group.setBackend(
+        c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO,
+        open_gloo(c10::make_intrusive<c10d::PrefixStore>("cpu", store), ranks, options));
     group.setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
     return;
   }
 #endif
   fail(ErrorCategory::config,
-       "accel: rank {}: this build has no process group for {} tensors; build with -DACCEL_CUDA=ON, or use "
+       "accel: rank {}: this build has no process group for {} tensors; build with "
+       "-DACCEL_CUDA=ON, or use "
        "on<cpu>",
        ranks.rank, c10::DeviceTypeName(device));
 }
@@ -173,7 +184,8 @@ at::Tensor describe(const at::Tensor& tensor) {
   auto* values = header.mutable_data_ptr<int64_t>();
   values[0] = static_cast<int64_t>(tensor.scalar_type());
   values[1] = tensor.dim();
-  for (int64_t dim = 0; dim < std::min(tensor.dim(), max_dims); ++dim) values[2 + dim] = tensor.size(dim);
+  for (int64_t dim = 0; dim < std::min(tensor.dim(), max_dims); ++dim)
+    values[2 + dim] = tensor.size(dim);
   return header;
 }
 
@@ -203,34 +215,39 @@ Communicator Communicator::over_store(c10::intrusive_ptr<c10d::Store> store, con
   communicator.ranks_ = ranks;
   if (ranks.size == 1) return communicator;
   if (ranks.rank < 0 || ranks.rank >= ranks.size)
-    fail(ErrorCategory::config, "accel: rank {} is not within a world of {}; give ranks 0 to {}", ranks.rank,
-         ranks.size, ranks.size - 1);
+    fail(ErrorCategory::config, "accel: rank {} is not within a world of {}; give ranks 0 to {}",
+         ranks.rank, ranks.size, ranks.size - 1);
   auto connection = std::make_shared<Connection>();
   connection->store = c10::make_intrusive<c10d::PrefixStore>(name, store);
   connection->timeout = options.collective_timeout;
   try {
     call_roll(*connection->store, ranks, options.startup_timeout);
-    connection->group = c10::make_intrusive<c10d::ProcessGroup>(connection->store, ranks.rank, ranks.size);
+    connection->group =
+        c10::make_intrusive<c10d::ProcessGroup>(connection->store, ranks.rank, ranks.size);
     set_group_backend(*connection->group, connection->store, device, ranks, options);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
     fail(ErrorCategory::collective,
-         "accel: rank {} of {}: the ranks could not be connected; a rank may have ended during start-up. "
+         "accel: rank {} of {}: the ranks could not be connected; a rank may have ended during "
+         "start-up. "
          "Cause: {}",
          ranks.rank, ranks.size, cause_of(error));
   }
-  // c10d keeps groups by name, one table a process; ranks that are threads of it need names of their own.
+  // c10d keeps groups by name, one table a process; ranks that are threads of it need names of
+  // their own.
   static std::atomic<uint64_t> groups{0};
   connection->group->setGroupName(fmt::format("{}/{}/{}", name, ranks.rank, groups++));
   communicator.connection_ = std::move(connection);
   return communicator;
 }
 
-Communicator Communicator::over_group(c10::intrusive_ptr<c10d::ProcessGroup> group, const Ranks& ranks) {
+Communicator Communicator::over_group(c10::intrusive_ptr<c10d::ProcessGroup> group,
+                                      const Ranks& ranks) {
   if (group->getRank() != ranks.rank || group->getSize() != ranks.size)
-    fail(ErrorCategory::config, "accel: the group is rank {} of {}, and the caller says rank {} of {}",
-         group->getRank(), group->getSize(), ranks.rank, ranks.size);
+    fail(ErrorCategory::config,
+         "accel: the group is rank {} of {}, and the caller says rank {} of {}", group->getRank(),
+         group->getSize(), ranks.rank, ranks.size);
   Communicator communicator;
   communicator.ranks_ = ranks;
   if (ranks.size == 1) return communicator;
@@ -252,42 +269,44 @@ void run(const char* what, const Ranks& ranks, Start&& start) {
     start()->wait();
   } catch (const std::exception& error) {
     fail(ErrorCategory::collective,
-         "accel: rank {} of {}: {} failed. A rank has ended, calls another operation, or took longer than "
+         "accel: rank {} of {}: {} failed. A rank has ended, calls another operation, or took "
+         "longer than "
          "collective_timeout. Cause: {}",
          ranks.rank, ranks.size, what, cause_of(error));
   }
 }
 
 /// Throws the same sentence on every rank if their tensors differ in dtype or shape.
-void compare(const char* what, const Ranks& ranks, c10d::ProcessGroup& group, const at::Tensor& tensor) {
+void compare(const char* what, const Ranks& ranks, c10d::ProcessGroup& group,
+             const at::Tensor& tensor) {
   auto mine = describe(tensor);
   auto all = at::empty({ranks.size * header_length}, at::kLong);
   run(what, ranks, [&] { return group._allgather_base(all, mine, {}); });
   const auto* headers = all.const_data_ptr<int64_t>();
   for (int rank = 0; rank < ranks.size; ++rank)
     if (headers[rank * header_length + 1] > max_dims)
-      fail(ErrorCategory::usage, "accel: {} takes tensors of up to {} dims, and rank {} gave one of {}", what, max_dims, rank,
-           headers[rank * header_length + 1]);
+      fail(ErrorCategory::usage,
+           "accel: {} takes tensors of up to {} dims, and rank {} gave one of {}", what, max_dims,
+           rank, headers[rank * header_length + 1]);
   bool same = true;
   for (int rank = 1; rank < ranks.size; ++rank)
-    same = same && std::memcmp(headers, headers + rank * header_length, header_length * sizeof(int64_t)) == 0;
+    same = same && std::memcmp(headers, headers + rank * header_length,
+                               header_length * sizeof(int64_t)) == 0;
   if (same) return;
   std::vector<std::string> lines;
   for (int rank = 0; rank < ranks.size; ++rank)
     lines.push_back(fmt::format("rank {} has {}", rank, spelled(headers + rank * header_length)));
   fail(ErrorCategory::collective,
-       "accel: {} needs the same dtype and shape on every rank, but {}; use pad_across_processes before it",
+       "accel: {} needs the same dtype and shape on every rank, but {}; use pad_across_processes "
+       "before it",
        what, fmt::join(lines, ", "));
 }
 
 c10d::ReduceOp operation(Reduction reduction) {
   switch (reduction) {
-    case Reduction::max:
-      return c10d::ReduceOp::MAX;
-    case Reduction::min:
-      return c10d::ReduceOp::MIN;
-    default:
-      return c10d::ReduceOp::SUM;
+    case Reduction::max: return c10d::ReduceOp::MAX;
+    case Reduction::min: return c10d::ReduceOp::MIN;
+    default: return c10d::ReduceOp::SUM;
   }
 }
 
@@ -304,22 +323,28 @@ at::Tensor Communicator::all_reduce(const at::Tensor& tensor, Reduction reductio
   if (connection_) compare("reduce", ranks_, *connection_->group, tensor);
   if (reduction == Reduction::mean && !at::isFloatingType(type) && !at::isComplexType(type))
     fail(ErrorCategory::usage,
-         "accel: rank {}: the mean over ranks of {} values is not an integer; reduce with sum, or convert to a "
+         "accel: rank {}: the mean over ranks of {} values is not an integer; reduce with sum, or "
+         "convert to a "
          "floating type first",
          ranks_.rank, c10::toString(type));
   if (!connection_) return tensor.detach().clone();
   auto& group = *connection_->group;
   if (at::isComplexType(type)) {
     if (reduction == Reduction::max || reduction == Reduction::min)
-      fail(ErrorCategory::usage, "accel: rank {}: complex numbers have no order; reduce them with sum or mean", ranks_.rank);
-    return at::view_as_complex(all_reduce(at::view_as_real(tensor.detach().resolve_conj()), reduction));
+      fail(ErrorCategory::usage,
+           "accel: rank {}: complex numbers have no order; reduce them with sum or mean",
+           ranks_.rank);
+    return at::view_as_complex(
+        all_reduce(at::view_as_real(tensor.detach().resolve_conj()), reduction));
   }
-  // Types that the backend does not add, or adds with a rounding each time, are combined in a wider one.
-  const auto wide = type == at::kBool                   ? at::kByte
-                    : type == at::kShort                ? at::kInt
-                    : at::isReducedFloatingType(type)   ? at::kFloat
-                                                        : type;
-  auto values = tensor.detach().to(wide, /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous);
+  // Types that the backend does not add, or adds with a rounding each time, are combined in a wider
+  // one.
+  const auto wide = type == at::kBool                 ? at::kByte
+                    : type == at::kShort              ? at::kInt
+                    : at::isReducedFloatingType(type) ? at::kFloat
+                                                      : type;
+  auto values =
+      tensor.detach().to(wide, /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous);
   if (type == at::kBool && reduction == Reduction::sum) reduction = Reduction::max;
   if (values.numel() > 0) {
     std::vector<at::Tensor> tensors{values};
@@ -349,8 +374,8 @@ at::Tensor Communicator::all_gather(const at::Tensor& tensor) const {
 
 at::Tensor Communicator::broadcast(const at::Tensor& tensor, int root) const {
   if (root < 0 || root >= ranks_.size)
-    fail(ErrorCategory::usage, "accel: rank {}: broadcast from rank {}, but the ranks are 0 to {}", ranks_.rank,
-         root, ranks_.size - 1);
+    fail(ErrorCategory::usage, "accel: rank {}: broadcast from rank {}, but the ranks are 0 to {}",
+         ranks_.rank, root, ranks_.size - 1);
   auto copy = tensor.detach().clone(at::MemoryFormat::Contiguous);
   if (!connection_) return copy;
   auto& group = *connection_->group;
@@ -370,7 +395,8 @@ void Communicator::broadcast_coalesced_(const std::vector<at::Tensor>& tensors, 
     c10d::broadcast_coalesced(connection_->group, tensors, message_bytes, root);
   } catch (const std::exception& error) {
     fail(ErrorCategory::collective,
-         "accel: rank {} of {}: broadcasting {} tensors from rank {} failed; a rank has ended or holds another "
+         "accel: rank {} of {}: broadcasting {} tensors from rank {} failed; a rank has ended or "
+         "holds another "
          "model. Cause: {}",
          ranks_.rank, ranks_.size, tensors.size(), root, cause_of(error));
   }
@@ -396,7 +422,8 @@ std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes
 }
 
 bool Communicator::all_agree(bool mine) const {
-  return all_reduce(at::full({}, static_cast<int64_t>(mine), at::kLong), Reduction::min).item<int64_t>() == 1;
+  return all_reduce(at::full({}, static_cast<int64_t>(mine), at::kLong), Reduction::min)
+             .item<int64_t>() == 1;
 }
 
 }  // namespace accel

@@ -19,7 +19,8 @@ int cuda_devices() {
 #endif
 }
 
-/// Makes a CUDA device the current one of this thread: NCCL, and tensors that name no index, use that.
+/// Makes a CUDA device the current one of this thread: NCCL, and tensors that name no index, use
+/// that.
 void make_current([[maybe_unused]] c10::Device device) {
 #ifdef ACCEL_WITH_CUDA
   if (device.is_cuda()) c10::cuda::set_device(device.index());
@@ -35,17 +36,20 @@ c10::Device device_of(device_kind kind, const Ranks& ranks, int index) {
   const int count = cuda_devices();
   if (kind == device_kind::automatic && count == 0) return {c10::DeviceType::CPU};
   if (kind == device_kind::xla)
-    detail::fail(ErrorCategory::config, "accel: rank {}: this build has no XLA device; use on<cpu> or on<cuda>",
+    detail::fail(ErrorCategory::config,
+                 "accel: rank {}: this build has no XLA device; use on<cpu> or on<cuda>",
                  ranks.rank);
   if (count == 0)
     detail::fail(ErrorCategory::config,
-                 "accel: rank {}: on<cuda> was asked for, but no CUDA device is visible to this build; use on<cpu> "
+                 "accel: rank {}: on<cuda> was asked for, but no CUDA device is visible to this "
+                 "build; use on<cpu> "
                  "or on<automatic>, or build with -DACCEL_CUDA=ON",
                  ranks.rank);
   if (index < 0) index = ranks.local_rank;
   if (index >= count)
     detail::fail(ErrorCategory::config,
-                 "accel: rank {}: CUDA device {} does not exist, {} are visible; start at most {} processes on this "
+                 "accel: rank {}: CUDA device {} does not exist, {} are visible; start at most {} "
+                 "processes on this "
                  "host or set device_index",
                  ranks.rank, index, count, count);
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)};

@@ -15,7 +15,8 @@ using detail::fail;
 
 namespace {
 
-/// The names under which one kind of launcher says the four numbers, and the words for it in a sentence.
+/// The names under which one kind of launcher says the four numbers, and the words for it in a
+/// sentence.
 struct LauncherVariables {
   const char* launcher;
   const char* rank;
@@ -42,7 +43,8 @@ bool is_loopback(std::string_view address) {
 /// One reading of the environment.
 class Discovery {
  public:
-  Discovery(const EnvironmentLookup& environment, const std::function<void(const std::string&)>& warn)
+  Discovery(const EnvironmentLookup& environment,
+            const std::function<void(const std::string&)>& warn)
       : environment_(environment), warn_(warn) {}
 
   Ranks run() {
@@ -62,8 +64,9 @@ class Discovery {
     if (!size) return without_size(names, ranks.rank);
     ranks.size = *size;
     if (ranks.rank >= ranks.size)
-      fail(ErrorCategory::config, "accel: {} is {}, but {} is {}, and ranks count from 0; give ranks 0 to {}",
-           names.rank, ranks.rank, names.size, ranks.size, ranks.size - 1);
+      fail(ErrorCategory::config,
+           "accel: {} is {}, but {} is {}, and ranks count from 0; give ranks 0 to {}", names.rank,
+           ranks.rank, names.size, ranks.size, ranks.size - 1);
     if (&names != &torchrun_variables) refuse_another_world(names, ranks.size);
 
     if (&names == &torchrun_variables) read_torchrun(ranks);
@@ -72,14 +75,17 @@ class Discovery {
     return ranks;
   }
 
-  /// RANK without WORLD_SIZE. Any rank but 0 proves that there are others, and working alone would be wrong.
+  /// RANK without WORLD_SIZE. Any rank but 0 proves that there are others, and working alone would
+  /// be wrong.
   Ranks without_size(const LauncherVariables& names, int rank) {
     if (rank > 0)
       fail(ErrorCategory::config,
-           "accel: {} is {}, but {} is not set; set it to the number of processes, or unset {} for a job of one "
+           "accel: {} is {}, but {} is not set; set it to the number of processes, or unset {} for "
+           "a job of one "
            "process",
            names.rank, rank, names.size, names.rank);
-    warn("accel: {} is set, but {} is not: this is a job of one process. Set {} to the number of processes, or "
+    warn("accel: {} is set, but {} is not: this is a job of one process. Set {} to the number of "
+         "processes, or "
          "unset {}",
          names.rank, names.size, names.size, names.rank);
     return {};
@@ -90,12 +96,14 @@ class Discovery {
     const auto other = number(torchrun_variables.size, 1, std::numeric_limits<int>::max());
     if (other && *other != size)
       fail(ErrorCategory::config,
-           "accel: {} is {}, but WORLD_SIZE is {} and RANK is not set; unset WORLD_SIZE, or set RANK too",
+           "accel: {} is {}, but WORLD_SIZE is {} and RANK is not set; unset WORLD_SIZE, or set "
+           "RANK too",
            names.size, size, *other);
   }
 
-  /// What torchrun and accel-launch say beyond the four numbers. accel-launch removes TORCHELASTIC_* from its ranks, so that
-  /// where both are present torchrun is the inner of the two.
+  /// What torchrun and accel-launch say beyond the four numbers. accel-launch removes
+  /// TORCHELASTIC_* from its ranks, so that where both are present torchrun is the inner of the
+  /// two.
   void read_torchrun(Ranks& ranks) {
     if (environment_("TORCHELASTIC_RUN_ID")) {
       // The spelling is Python's, which compares with str(True).
@@ -109,7 +117,8 @@ class Discovery {
     ranks.store_fd = number("ACCEL_STORE_FD", 0, std::numeric_limits<int>::max());
     if (ranks.store_fd && ranks.rank != 0)
       fail(ErrorCategory::config,
-           "accel: ACCEL_STORE_FD is {}, but RANK is {}, and rank 0 alone serves the store; unset ACCEL_STORE_FD",
+           "accel: ACCEL_STORE_FD is {}, but RANK is {}, and rank 0 alone serves the store; unset "
+           "ACCEL_STORE_FD",
            *ranks.store_fd, ranks.rank);
   }
 
@@ -124,21 +133,25 @@ class Discovery {
       return;
     }
     if (!local_rank && (ranks.size > 1 && *local_size > 1))
-      fail(ErrorCategory::config, "accel: rank {}: {} is {}, but {} is not set; set it to 0 .. {} on each host",
+      fail(ErrorCategory::config,
+           "accel: rank {}: {} is {}, but {} is not set; set it to 0 .. {} on each host",
            ranks.rank, names.local_size, *local_size, names.local_rank, *local_size - 1);
     if (!local_size && !one_host)
       fail(ErrorCategory::config,
-           "accel: rank {}: {} is {}, but {} is not set; set it to the number of processes on each host",
+           "accel: rank {}: {} is {}, but {} is not set; set it to the number of processes on each "
+           "host",
            ranks.rank, names.local_rank, *local_rank, names.local_size);
     ranks.local_rank = local_rank.value_or(0);
     ranks.local_size = local_size.value_or(ranks.size);
     if (ranks.local_rank >= ranks.local_size)
       fail(ErrorCategory::config,
-           "accel: rank {}: {} is {}, but the processes on this host are {} ({}); give local ranks 0 to {}",
+           "accel: rank {}: {} is {}, but the processes on this host are {} ({}); give local ranks "
+           "0 to {}",
            ranks.rank, names.local_rank, ranks.local_rank, ranks.local_size,
            local_size ? names.local_size : names.size, ranks.local_size - 1);
     if (ranks.local_size > ranks.size)
-      fail(ErrorCategory::config, "accel: rank {}: {} is {}, but the whole job has {} processes ({}); correct one",
+      fail(ErrorCategory::config,
+           "accel: rank {}: {} is {}, but the whole job has {} processes ({}); correct one",
            ranks.rank, names.local_size, ranks.local_size, ranks.size, names.size);
   }
 
@@ -147,10 +160,13 @@ class Discovery {
     if (ranks.master_addr.empty()) {
       if (ranks.local_size < ranks.size)
         fail(ErrorCategory::config,
-             "accel: rank {} of {}: the job has {} processes on this host, so it spans several, and MASTER_ADDR is "
+             "accel: rank {} of {}: the job has {} processes on this host, so it spans several, "
+             "and MASTER_ADDR is "
              "not set; set it to the host of rank 0{}",
              ranks.rank, ranks.size, ranks.local_size,
-             &names == &torchrun_variables ? "" : " (mpirun -x MASTER_ADDR=host, or mpiexec -genv MASTER_ADDR host)");
+             &names == &torchrun_variables
+                 ? ""
+                 : " (mpirun -x MASTER_ADDR=host, or mpiexec -genv MASTER_ADDR host)");
       ranks.master_addr = "127.0.0.1";
     }
     if (const auto port = this->port()) {
@@ -159,7 +175,8 @@ class Discovery {
     }
     ranks.master_port = default_port();
     if (&names == &torchrun_variables)
-      warn("accel: rank {} of {}: MASTER_PORT is not set; the ranks meet on port {}. Set MASTER_PORT, or start them "
+      warn("accel: rank {} of {}: MASTER_PORT is not set; the ranks meet on port {}. Set "
+           "MASTER_PORT, or start them "
            "with accel-launch",
            ranks.rank, ranks.size, ranks.master_port);
   }
@@ -168,7 +185,8 @@ class Discovery {
     for (const char* name : {"MASTER_ADDR", "ACCEL_MAIN_PROCESS_IP"}) {
       const auto value = environment_(name);
       if (value && value->empty())
-        fail(ErrorCategory::config, "accel: {} is empty; set it to the host of rank 0, or unset it", name);
+        fail(ErrorCategory::config, "accel: {} is empty; set it to the host of rank 0, or unset it",
+             name);
       if (value) return value;
     }
     return std::nullopt;
@@ -184,7 +202,8 @@ class Discovery {
   int default_port() {
     const auto job = environment_("PMIX_NAMESPACE");
     if (!job) return default_master_port;
-    std::uint32_t hash = 2166136261U;  // FNV-1a: the same on every rank, whatever the standard library
+    std::uint32_t hash =
+        2166136261U;  // FNV-1a: the same on every rank, whatever the standard library
     for (const char letter : *job) hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619U;
     return static_cast<int>(20000 + hash % 10000);
   }
@@ -194,7 +213,8 @@ class Discovery {
     for (const auto& names : known_launchers) {
       const auto size = environment_(names.size);
       if (!size || *size == "1") continue;
-      warn("accel: {} is {}, but {} is not set: this is a job of one process. Start it with accel-launch "
+      warn("accel: {} is {}, but {} is not set: this is a job of one process. Start it with "
+           "accel-launch "
            "--num_processes {}, or unset {}",
            names.size, *size, names.rank, *size, names.size);
       return;
@@ -202,22 +222,27 @@ class Discovery {
     for (const char* name : {"MASTER_PORT", "MASTER_ADDR"}) {
       const auto value = environment_(name);
       if (!value) continue;
-      warn("accel: {} is {}, but RANK is not set: this is a job of one process. `accelerate launch --cpu` starts one "
-           "process, whatever its --num_processes; use accel-launch --num_processes N, or accelerate launch "
+      warn("accel: {} is {}, but RANK is not set: this is a job of one process. `accelerate launch "
+           "--cpu` starts one "
+           "process, whatever its --num_processes; use accel-launch --num_processes N, or "
+           "accelerate launch "
            "--multi_gpu. For one process, unset {}",
            name, *value, name);
       return;
     }
     if (const auto local = environment_(torchrun_variables.local_rank)) {
-      warn("accel: LOCAL_RANK is {}, but RANK is not set: this is a job of one process. Set RANK and WORLD_SIZE too, "
+      warn("accel: LOCAL_RANK is {}, but RANK is not set: this is a job of one process. Set RANK "
+           "and WORLD_SIZE too, "
            "or unset LOCAL_RANK",
            *local);
       return;
     }
     // SLURM_PROCID does not tell: a batch script has one too. The tasks of a step do.
     if (const auto tasks = environment_("SLURM_STEP_NUM_TASKS"); tasks && *tasks != "1")
-      warn("accel: srun started {} tasks (SLURM_STEP_NUM_TASKS), but RANK is not set: each is a job of one process. Use "
-           "srun --mpi=pmi2, or set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and MASTER_ADDR in each task",
+      warn("accel: srun started {} tasks (SLURM_STEP_NUM_TASKS), but RANK is not set: each is a "
+           "job of one process. Use "
+           "srun --mpi=pmi2, or set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and MASTER_ADDR "
+           "in each task",
            *tasks);
   }
 
@@ -227,15 +252,16 @@ class Discovery {
     if (!text) return std::nullopt;
     int value = 0;
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-    if (error == std::errc() && end == text->data() + text->size() && value >= least && value <= most)
+    if (error == std::errc() && end == text->data() + text->size() && value >= least &&
+        value <= most)
       return value;
     if (most == std::numeric_limits<int>::max())
       fail(ErrorCategory::config,
-           "accel: {} is '{}', but it must be a whole number, at least {}; correct it, or unset it", name, *text,
-           least);
+           "accel: {} is '{}', but it must be a whole number, at least {}; correct it, or unset it",
+           name, *text, least);
     fail(ErrorCategory::config,
-         "accel: {} is '{}', but it must be a whole number from {} to {}; correct it, or unset it", name, *text,
-         least, most);
+         "accel: {} is '{}', but it must be a whole number from {} to {}; correct it, or unset it",
+         name, *text, least, most);
   }
 
   template <class... Arguments>

@@ -34,11 +34,17 @@ void ActiveLoaders::Iteration::reached_last_batch() noexcept { flags_->last_batc
 ActiveLoaders::ActiveLoaders() = default;
 ActiveLoaders::~ActiveLoaders() = default;
 
-bool ActiveLoaders::end_of_dataloader() const noexcept { return in_dataloader() && stack_.back()->last_batch; }
+bool ActiveLoaders::end_of_dataloader() const noexcept {
+  return in_dataloader() && stack_.back()->last_batch;
+}
 
-std::int64_t ActiveLoaders::remainder() const noexcept { return in_dataloader() ? stack_.back()->remainder : -1; }
+std::int64_t ActiveLoaders::remainder() const noexcept {
+  return in_dataloader() ? stack_.back()->remainder : -1;
+}
 
-std::uint64_t ActiveLoaders::innermost() const noexcept { return in_dataloader() ? stack_.back()->number : 0; }
+std::uint64_t ActiveLoaders::innermost() const noexcept {
+  return in_dataloader() ? stack_.back()->number : 0;
+}
 
 bool ActiveLoaders::is_active(std::uint64_t iteration) const noexcept {
   return std::any_of(stack_.begin(), stack_.end(),

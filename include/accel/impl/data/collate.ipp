@@ -15,15 +15,18 @@ at::Tensor stack_samples(const std::vector<at::Tensor>& samples) {
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const at::Tensor& first = samples[0];
     const at::Tensor& other = samples[i];
-    if (!other.defined()) fail(ErrorCategory::data, "sample {} of a batch has an undefined tensor", i);
+    if (!other.defined())
+      fail(ErrorCategory::data, "sample {} of a batch has an undefined tensor", i);
     if (other.sizes() != first.sizes())
       fail(ErrorCategory::data,
-           "the samples of a batch have different shapes: [{}] for sample 0, [{}] for sample {}; pad or crop them in the "
+           "the samples of a batch have different shapes: [{}] for sample 0, [{}] for sample {}; "
+           "pad or crop them in the "
            "dataset, or pass a collate function",
            fmt::join(first.sizes(), ", "), fmt::join(other.sizes(), ", "), i);
     if (other.scalar_type() != first.scalar_type())
       fail(ErrorCategory::data,
-           "the samples of a batch have different types: {} for sample 0, {} for sample {}; convert them in the dataset",
+           "the samples of a batch have different types: {} for sample 0, {} for sample {}; "
+           "convert them in the dataset",
            c10::toString(first.scalar_type()), c10::toString(other.scalar_type()), i);
   }
   return at::stack(samples);
@@ -35,7 +38,8 @@ at::Tensor empty_batch(c10::IntArrayRef sizes, c10::ScalarType type) {
 
 void fail_lengths(const char* what, std::size_t first, std::size_t other, std::size_t sample) {
   fail(ErrorCategory::data,
-       "the samples of a batch have different numbers of {}: {} for sample 0, {} for sample {}; make them equal in the "
+       "the samples of a batch have different numbers of {}: {} for sample 0, {} for sample {}; "
+       "make them equal in the "
        "dataset, or pass a collate function",
        what, first, other, sample);
 }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads IDX files through zlib, which passes uncompressed files through. A file says how large it is, and is not believed:
-// memory is taken only for sizes that a file of its length can hold.
+// Reads IDX files through zlib, which passes uncompressed files through. A file says how large it
+// is, and is not believed: memory is taken only for sizes that a file of its length can hold.
 #include <accel/data/idx.hpp>
 #include <accel/detail/error.hpp>
 
@@ -31,7 +31,8 @@ using detail::fail;
 
 constexpr auto bad_data = ErrorCategory::data;
 constexpr std::uint8_t unsigned_byte = 0x08;  // the only element type of these sets
-constexpr std::uint64_t best_compression = 1032;  // deflate cannot do better: a bound on what a file may hold
+constexpr std::uint64_t best_compression =
+    1032;  // deflate cannot do better: a bound on what a file may hold
 
 /// A file that is read from start to end; errors name it.
 class GzipFile {
@@ -45,7 +46,8 @@ class GzipFile {
     errno = 0;
     file_.reset(gzopen(path.c_str(), "rb"));
     if (error || !file_)
-      fail(bad_data, "{}: cannot be opened: {}", path.string(), errno != 0 ? std::strerror(errno) : "out of memory");
+      fail(bad_data, "{}: cannot be opened: {}", path.string(),
+           errno != 0 ? std::strerror(errno) : "out of memory");
     gzbuffer(file_.get(), 1U << 18U);
     compressed_ = gzdirect(file_.get()) == 0;
     if (!compressed_ && path.extension() == ".gz" && length_ > 0)
@@ -71,7 +73,8 @@ class GzipFile {
   }
 
  private:
-  // A stream that stops in the middle is an error to zlib only after the bytes before it were given.
+  // A stream that stops in the middle is an error to zlib only after the bytes before it were
+  // given.
   void check(int got) const {
     int code = Z_OK;
     const char* message = gzerror(file_.get(), &code);
@@ -90,7 +93,8 @@ class GzipFile {
   bool compressed_ = false;
 };
 
-/// The sizes of an IDX file: two zero bytes, the element type, the number of dimensions, and each as a big-endian uint32.
+/// The sizes of an IDX file: two zero bytes, the element type, the number of dimensions, and each
+/// as a big-endian uint32.
 std::vector<std::int64_t> read_sizes(GzipFile& file, const std::string& name) {
   std::array<std::uint8_t, 4> word{};
   const auto next = [&](const char* what) {
@@ -99,23 +103,28 @@ std::vector<std::int64_t> read_sizes(GzipFile& file, const std::string& name) {
   };
   next("its magic number");
   if (word[0] != 0 || word[1] != 0)
-    fail(bad_data, "{}: not an IDX file: it begins with {:#04x} {:#04x}, not with two zero bytes", name, word[0], word[1]);
+    fail(bad_data, "{}: not an IDX file: it begins with {:#04x} {:#04x}, not with two zero bytes",
+         name, word[0], word[1]);
   if (word[2] != unsigned_byte)
-    fail(bad_data, "{}: the type of its elements is {:#04x}; only unsigned bytes (0x08) are read", name, word[2]);
+    fail(bad_data, "{}: the type of its elements is {:#04x}; only unsigned bytes (0x08) are read",
+         name, word[2]);
   const int dims = word[3];
-  if (dims < 1 || dims > 4) fail(bad_data, "{}: it says that it has {} dimensions; 1 to 4 are read", name, dims);
+  if (dims < 1 || dims > 4)
+    fail(bad_data, "{}: it says that it has {} dimensions; 1 to 4 are read", name, dims);
 
   std::vector<std::int64_t> sizes;
   for (int dim = 0; dim < dims; ++dim) {
     next("its sizes");
-    sizes.push_back(static_cast<std::int64_t>(word[0]) << 24 | static_cast<std::int64_t>(word[1]) << 16 |
+    sizes.push_back(static_cast<std::int64_t>(word[0]) << 24 |
+                    static_cast<std::int64_t>(word[1]) << 16 |
                     static_cast<std::int64_t>(word[2]) << 8 | static_cast<std::int64_t>(word[3]));
   }
   return sizes;
 }
 
 /// The product of the sizes, if a file of this length can hold that many bytes.
-std::size_t content_size(const std::vector<std::int64_t>& sizes, std::uint64_t largest, const std::string& name) {
+std::size_t content_size(const std::vector<std::int64_t>& sizes, std::uint64_t largest,
+                         const std::string& name) {
   std::uint64_t product = 1;
   for (const std::int64_t size : sizes) {
     const auto factor = static_cast<std::uint64_t>(size);
@@ -124,13 +133,16 @@ std::size_t content_size(const std::vector<std::int64_t>& sizes, std::uint64_t l
     else
       product *= factor;
     if (product > largest)
-      fail(bad_data, "{}: its sizes are [{}], more than a file of its length can hold; it is cut off or damaged", name,
-           fmt::join(sizes, ", "));
+      fail(bad_data,
+           "{}: its sizes are [{}], more than a file of its length can hold; it is cut off or "
+           "damaged",
+           name, fmt::join(sizes, ", "));
   }
   return static_cast<std::size_t>(product);
 }
 
-std::optional<fs::path> first_existing(const fs::path& directory, const std::vector<std::string>& names) {
+std::optional<fs::path> first_existing(const fs::path& directory,
+                                       const std::vector<std::string>& names) {
   for (const auto& name : names) {
     std::error_code ignored;
     if (fs::exists(directory / name, ignored)) return directory / name;
@@ -139,8 +151,9 @@ std::optional<fs::path> first_existing(const fs::path& directory, const std::vec
 }
 
 std::vector<std::string> names_of(IdxSplit split, const char* what, int dims) {
-  const std::vector<std::string> prefixes =
-      split == IdxSplit::train ? std::vector<std::string>{"train"} : std::vector<std::string>{"t10k", "test"};
+  const std::vector<std::string> prefixes = split == IdxSplit::train
+                                                ? std::vector<std::string>{"train"}
+                                                : std::vector<std::string>{"t10k", "test"};
   std::vector<std::string> names;
   for (const auto& prefix : prefixes)
     for (const char* separator : {"-", "."})
@@ -160,11 +173,12 @@ IdxArray read_idx(const fs::path& path) {
   array.bytes.resize(size);
   const auto got = file.read(array.bytes.data(), size);
   if (got < size)
-    fail(bad_data, "{}: its sizes [{}] need {} bytes, but it has {}; it is cut off", name, fmt::join(array.sizes, ", "),
-         size, got);
+    fail(bad_data, "{}: its sizes [{}] need {} bytes, but it has {}; it is cut off", name,
+         fmt::join(array.sizes, ", "), size, got);
   std::uint8_t beyond = 0;
   if (file.read(&beyond, 1) != 0)
-    fail(bad_data, "{}: it has more bytes than its sizes [{}] say", name, fmt::join(array.sizes, ", "));
+    fail(bad_data, "{}: it has more bytes than its sizes [{}] say", name,
+         fmt::join(array.sizes, ", "));
   return array;
 }
 
@@ -172,7 +186,8 @@ IdxFiles find_idx_files(const fs::path& directory, IdxSplit split) {
   std::error_code error;
   if (!fs::is_directory(directory, error))
     fail(bad_data,
-         "{}: not a directory; name the one that holds the IDX files (the Debian package dataset-fashion-mnist puts them "
+         "{}: not a directory; name the one that holds the IDX files (the Debian package "
+         "dataset-fashion-mnist puts them "
          "in /usr/share/datasets/fashion-mnist)",
          directory.string());
   const auto find = [&](const char* what, int dims) {
@@ -185,23 +200,28 @@ IdxFiles find_idx_files(const fs::path& directory, IdxSplit split) {
 }
 
 IdxImages::IdxImages(const IdxFiles& files, const IdxOptions& options) {
-  if (!std::isfinite(options.mean) || !std::isfinite(options.standard_deviation) || options.standard_deviation <= 0)
-    fail(ErrorCategory::config, "images cannot be normalised with mean {} and standard deviation {}; use finite values, the "
-         "second above 0", options.mean, options.standard_deviation);
+  if (!std::isfinite(options.mean) || !std::isfinite(options.standard_deviation) ||
+      options.standard_deviation <= 0)
+    fail(ErrorCategory::config,
+         "images cannot be normalised with mean {} and standard deviation {}; use finite values, "
+         "the "
+         "second above 0",
+         options.mean, options.standard_deviation);
   images_ = read_idx(files.images);
   if (images_.sizes.size() != 3 || images_.sizes[1] == 0 || images_.sizes[2] == 0)
-    fail(bad_data, "{}: its sizes are [{}], which are no images (count, height, width)", files.images.string(),
-         fmt::join(images_.sizes, ", "));
+    fail(bad_data, "{}: its sizes are [{}], which are no images (count, height, width)",
+         files.images.string(), fmt::join(images_.sizes, ", "));
   auto labels = read_idx(files.labels);
   if (labels.sizes.size() != 1)
     fail(bad_data, "{}: its sizes are [{}], which are no labels (count)", files.labels.string(),
          fmt::join(labels.sizes, ", "));
   if (labels.sizes[0] != images_.sizes[0])
-    fail(bad_data, "{} has {} images, but {} has {} labels", files.images.string(), images_.sizes[0],
-         files.labels.string(), labels.sizes[0]);
+    fail(bad_data, "{} has {} images, but {} has {} labels", files.images.string(),
+         images_.sizes[0], files.labels.string(), labels.sizes[0]);
   labels_ = std::move(labels.bytes);
   for (std::size_t byte = 0; byte < value_of_byte_.size(); ++byte)
-    value_of_byte_[byte] = (static_cast<float>(byte) / 255.0F - options.mean) / options.standard_deviation;
+    value_of_byte_[byte] =
+        (static_cast<float>(byte) / 255.0F - options.mean) / options.standard_deviation;
 }
 
 IdxImages::IdxImages(const fs::path& directory, IdxSplit split, const IdxOptions& options)
@@ -224,7 +244,8 @@ IdxImages::Example IdxImages::get_batch(c10::ArrayRef<std::size_t> indices) cons
   auto* label = batch.target.mutable_data_ptr<std::int64_t>();
   const auto pixels = static_cast<std::size_t>(height() * width());
   for (const std::size_t index : indices) {
-    if (index >= size()) fail(ErrorCategory::usage, "image {} was asked for, and there are {}", index, size());
+    if (index >= size())
+      fail(ErrorCategory::usage, "image {} was asked for, and there are {}", index, size());
     const std::uint8_t* byte = images_.bytes.data() + index * pixels;
     for (std::size_t i = 0; i < pixels; ++i) pixel[i] = value_of_byte_[byte[i]];
     pixel += pixels;

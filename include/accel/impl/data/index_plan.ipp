@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The arithmetic of index_plan.hpp. Positions behind the last sample are taken modulo the number of samples, however often
-// that wraps: a world that is larger than the data needs it more than once.
+// The arithmetic of index_plan.hpp. Positions behind the last sample are taken modulo the number of
+// samples, however often that wraps: a world that is larger than the data needs it more than once.
 #include <accel/data/index_plan.hpp>
 #include <accel/detail/error.hpp>
 
@@ -16,7 +16,8 @@
 namespace accel {
 namespace {
 
-// Far beyond any data, and far enough from the largest integer that the end of a last round cannot overflow.
+// Far beyond any data, and far enough from the largest integer that the end of a last round cannot
+// overflow.
 constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max() / 4;
 
 void check(const IndexPlanOptions& options) {
@@ -26,16 +27,20 @@ void check(const IndexPlanOptions& options) {
   if (options.batch_size < 1)
     fail(ErrorCategory::config, "batch_size is {}, and must be at least 1", options.batch_size);
   if (options.num_processes < 1)
-    fail(ErrorCategory::config, "num_processes is {}, and must be at least 1", options.num_processes);
+    fail(ErrorCategory::config, "num_processes is {}, and must be at least 1",
+         options.num_processes);
   if (options.process_index < 0 || options.process_index >= options.num_processes)
     fail(ErrorCategory::config, "process_index is {}, and must be 0 to {} with num_processes {}",
          options.process_index, options.num_processes - 1, options.num_processes);
   if (options.batch_size > largest / options.num_processes)
-    fail(ErrorCategory::config, "batch_size {} for each of {} processes is more than can be counted; use a smaller batch_size",
+    fail(ErrorCategory::config,
+         "batch_size {} for each of {} processes is more than can be counted; use a smaller "
+         "batch_size",
          options.batch_size, options.num_processes);
   if (options.split_batches && options.batch_size % options.num_processes != 0)
     fail(ErrorCategory::config,
-         "split_batches cuts a batch into equal parts, but batch_size {} is not a multiple of num_processes {}; "
+         "split_batches cuts a batch into equal parts, but batch_size {} is not a multiple of "
+         "num_processes {}; "
          "use another batch_size, or split_batches = false",
          options.batch_size, options.num_processes);
 }
@@ -56,9 +61,11 @@ IndexPlan::IndexPlan(const IndexPlanOptions& options) : options_(options) {
 
 std::vector<std::size_t> IndexPlan::indices(std::int64_t batch, const SampleOrder& order) const {
   if (batch < 0 || batch >= batches_)
-    detail::fail(ErrorCategory::usage, "batch {} was asked for, and this rank has {} batches", batch, batches_);
+    detail::fail(ErrorCategory::usage, "batch {} was asked for, and this rank has {} batches",
+                 batch, batches_);
   if (order.size() != options_.samples)
-    detail::fail(ErrorCategory::usage, "the order has {} samples, and the plan {}", order.size(), options_.samples);
+    detail::fail(ErrorCategory::usage, "the order has {} samples, and the plan {}", order.size(),
+                 options_.samples);
 
   const std::int64_t first = batch * round_ + options_.process_index * slice_;
   const std::int64_t wanted = first + slice_;

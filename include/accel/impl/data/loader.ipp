@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What loaders do that does not depend on the type of the dataset: bodies of loader_options.hpp, batch_reader.hpp and
-// loader_epoch.hpp.
-#include <accel/data/batch_reader.hpp>
+// What loaders do that does not depend on the type of the dataset: bodies of loader_options.hpp,
+// batch_reader.hpp and loader_epoch.hpp.
 #include <accel/data/loader.hpp>
+#include <accel/data/batch_reader.hpp>
 #include <accel/data/loader_epoch.hpp>
 #include <accel/data/loader_options.hpp>
 #include <accel/data/sampler.hpp>
@@ -27,14 +27,17 @@ void check_loader_options(const DataLoaderOptions& options) {
   if (options.num_workers < 0)
     fail(ErrorCategory::config, "num_workers is {}, and must be 0 or more", options.num_workers);
   if (options.prefetch_factor < 1)
-    fail(ErrorCategory::config, "prefetch_factor is {}, and must be at least 1; use num_workers = 0 to read nothing ahead",
+    fail(ErrorCategory::config,
+         "prefetch_factor is {}, and must be at least 1; use num_workers = 0 to read nothing ahead",
          options.prefetch_factor);
   if (options.num_workers > std::numeric_limits<int>::max() / options.prefetch_factor)
-    fail(ErrorCategory::config, "num_workers {} with prefetch_factor {} is more than can be counted", options.num_workers,
+    fail(ErrorCategory::config,
+         "num_workers {} with prefetch_factor {} is more than can be counted", options.num_workers,
          options.prefetch_factor);
 }
 
-IndexPlan make_plan(const DataLoaderOptions& options, const LoaderPlacement& placement, std::int64_t samples) {
+IndexPlan make_plan(const DataLoaderOptions& options, const LoaderPlacement& placement,
+                    std::int64_t samples) {
   return IndexPlan({.samples = samples,
                     .batch_size = options.batch_size,
                     .num_processes = placement.num_processes,
@@ -55,7 +58,8 @@ std::string sentence(c10::ArrayRef<std::size_t> indices, const std::string& reas
   constexpr std::size_t shown = 16;
   const auto some = indices.slice(0, std::min(indices.size(), shown));
   return fmt::format("reading the samples [{}{}] failed: {}", fmt::join(some, ", "),
-                     indices.size() > shown ? fmt::format(", ... {} in all", indices.size()) : "", reason);
+                     indices.size() > shown ? fmt::format(", ... {} in all", indices.size()) : "",
+                     reason);
 }
 
 }  // namespace
@@ -66,11 +70,13 @@ void rethrow_naming_samples(c10::ArrayRef<std::size_t> indices) {
   } catch (const Error& error) {
     std::throw_with_nested(Error(error.category(), sentence(indices, error.what())));
   } catch (const c10::Error& error) {
-    std::throw_with_nested(Error(ErrorCategory::data, sentence(indices, error.what_without_backtrace())));
+    std::throw_with_nested(
+        Error(ErrorCategory::data, sentence(indices, error.what_without_backtrace())));
   } catch (const std::exception& error) {
     std::throw_with_nested(Error(ErrorCategory::data, sentence(indices, error.what())));
   } catch (...) {
-    std::throw_with_nested(Error(ErrorCategory::data, sentence(indices, "an exception that is no std::exception")));
+    std::throw_with_nested(
+        Error(ErrorCategory::data, sentence(indices, "an exception that is no std::exception")));
   }
 }
 

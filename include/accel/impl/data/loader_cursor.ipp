@@ -11,7 +11,8 @@ namespace accel {
 
 void LoaderCursor::set_epoch(std::int64_t epoch) {
   if (epoch < 0) detail::fail(ErrorCategory::usage, "set_epoch got {}; epochs count from 0", epoch);
-  if (epoch == epoch_ && resume_) return;  // the loop of a resumed program names the epoch that it resumes
+  if (epoch == epoch_ && resume_)
+    return;  // the loop of a resumed program names the epoch that it resumes
   epoch_ = epoch;
   batches_yielded_ = 0;
   resume_ = false;
@@ -34,9 +35,11 @@ LoaderState LoaderCursor::state() const noexcept {
 
 void LoaderCursor::load_state(const LoaderState& state) {
   using detail::fail;
-  if (state.epoch < 0 || state.batches_yielded < 0 || state.samples < 0 || state.total_batch_size < 1)
+  if (state.epoch < 0 || state.batches_yielded < 0 || state.samples < 0 ||
+      state.total_batch_size < 1)
     fail(ErrorCategory::checkpoint,
-         "the saved position of a loader is damaged: epoch {}, batches {}, samples {}, total batch size {}",
+         "the saved position of a loader is damaged: epoch {}, batches {}, samples {}, total batch "
+         "size {}",
          state.epoch, state.batches_yielded, state.samples, state.total_batch_size);
 
   std::int64_t batches = state.batches_yielded;
@@ -44,20 +47,23 @@ void LoaderCursor::load_state(const LoaderState& state) {
     const std::int64_t samples = plan_.options().samples;
     if (state.samples != samples)
       fail(ErrorCategory::checkpoint,
-           "the saved position is batch {} of an epoch over {} samples, but the dataset has {} now; load it with the same "
+           "the saved position is batch {} of an epoch over {} samples, but the dataset has {} "
+           "now; load it with the same "
            "dataset, or call set_epoch({}) to begin the next epoch",
            batches, state.samples, samples, state.epoch + 1);
     // Compared by division, since a damaged state must not overflow.
     const std::int64_t round = plan_.total_batch_size();
     if (batches > samples / state.total_batch_size + 1)
-      fail(ErrorCategory::checkpoint, "the saved position is batch {}, but {} samples have no such batch of {}", batches,
+      fail(ErrorCategory::checkpoint,
+           "the saved position is batch {}, but {} samples have no such batch of {}", batches,
            samples, state.total_batch_size);
     const std::int64_t seen = batches * state.total_batch_size;
     if (seen >= samples) {
       batches = plan_.size();
     } else if (seen % round != 0) {
       fail(ErrorCategory::checkpoint,
-           "the saved position is {} samples into the epoch ({} steps of {}), which is no whole number of the {} samples "
+           "the saved position is {} samples into the epoch ({} steps of {}), which is no whole "
+           "number of the {} samples "
            "that a step takes now; resume with a total batch size that divides {}",
            seen, batches, state.total_batch_size, round, seen);
     } else {
@@ -71,7 +77,8 @@ void LoaderCursor::load_state(const LoaderState& state) {
 }
 
 LoaderCursor::Start LoaderCursor::start(std::int64_t skip) {
-  if (skip < 0) detail::fail(ErrorCategory::usage, "{} batches cannot be skipped; use 0 or more", skip);
+  if (skip < 0)
+    detail::fail(ErrorCategory::usage, "{} batches cannot be skipped; use 0 or more", skip);
   const bool resumed = resume_;
   const std::int64_t resumed_at = resumed ? batches_yielded_ : 0;
   resume_ = false;

@@ -29,7 +29,8 @@ EpochOrder::EpochOrder(std::int64_t samples, bool shuffle, std::uint64_t seed, s
 
 SampleOrder EpochOrder::order() const {
   if (!permutation_.defined()) return SampleOrder(samples_);
-  return SampleOrder(std::span(permutation_.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(samples_)));
+  return SampleOrder(
+      std::span(permutation_.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(samples_)));
 }
 
 void detail::draw_base_seed() { at::empty({}, at::kLong).random_(); }

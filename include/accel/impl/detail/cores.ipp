@@ -18,10 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 
 int affinity_cores() {
-  // A fixed cpu_set_t ends at 1024 cores, and the kernel refuses a set that is smaller than its own.
+  // A fixed cpu_set_t ends at 1024 cores, and the kernel refuses a set that is smaller than its
+  // own.
   for (int most = 1024; most <= (1 << 20); most *= 2) {
-    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(static_cast<std::size_t>(most)),
-                                                               [](cpu_set_t* s) { CPU_FREE(s); });
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
+        CPU_ALLOC(static_cast<std::size_t>(most)), [](cpu_set_t* s) { CPU_FREE(s); });
     if (set == nullptr) break;
     const auto bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(most));
     if (sched_getaffinity(0, bytes, set.get()) == 0) return CPU_COUNT_S(bytes, set.get());
@@ -44,12 +45,14 @@ std::optional<double> quota_of_version_1(const fs::path& group) {
   std::ifstream period_file(group / "cpu.cfs_period_us");
   double quota = 0;
   double period = 0;
-  if (!(quota_file >> quota) || !(period_file >> period) || quota <= 0 || period <= 0) return std::nullopt;
+  if (!(quota_file >> quota) || !(period_file >> period) || quota <= 0 || period <= 0)
+    return std::nullopt;
   return quota / period;
 }
 
-/// The least quota from `group` up to the root of the hierarchy that is mounted at `mount`. Inside a container the group's
-/// path may be the host's and exist under no mount; the root of the mount is then the container's own group.
+/// The least quota from `group` up to the root of the hierarchy that is mounted at `mount`. Inside
+/// a container the group's path may be the host's and exist under no mount; the root of the mount
+/// is then the container's own group.
 template <class Read>
 void take_least(double& least, const fs::path& mount, const fs::path& group, Read read) {
   for (fs::path at = group.relative_path();; at = at.parent_path()) {

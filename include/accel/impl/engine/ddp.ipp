@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The only file that includes c10d's reducer: its constructor changes between releases of LibTorch.
-#include <accel/detail/error.hpp>
 #include <accel/engine/ddp.hpp>
+#include <accel/detail/error.hpp>
 
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/function.h>
@@ -17,15 +17,20 @@ namespace accel {
 namespace {
 
 std::string line_of(const std::string& name, const at::Tensor& tensor, const char* remark) {
-  return fmt::format("{} {} [{}]{}\n", name, c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "), remark);
+  return fmt::format("{} {} [{}]{}\n", name, c10::toString(tensor.scalar_type()),
+                     fmt::join(tensor.sizes(), ", "), remark);
 }
 
-/// Throws on every rank if the ranks' parameters or buffers differ in number, name, dtype, shape, order or in what is frozen.
-void compare_modules(const Communicator& communicator, const std::vector<NamedParameter>& parameters,
+/// Throws on every rank if the ranks' parameters or buffers differ in number, name, dtype, shape,
+/// order or in what is frozen.
+void compare_modules(const Communicator& communicator,
+                     const std::vector<NamedParameter>& parameters,
                      const torch::nn::Module& module) {
   std::string mine;
-  for (const auto& [name, tensor] : parameters) mine += line_of(name, tensor, tensor.requires_grad() ? "" : " frozen");
-  for (const auto& buffer : module.named_buffers()) mine += line_of(buffer.key(), buffer.value(), " buffer");
+  for (const auto& [name, tensor] : parameters)
+    mine += line_of(name, tensor, tensor.requires_grad() ? "" : " frozen");
+  for (const auto& buffer : module.named_buffers())
+    mine += line_of(buffer.key(), buffer.value(), " buffer");
   const auto all = communicator.all_gather_bytes(mine);
   for (int rank = 1; rank < communicator.size(); ++rank) {
     if (all[rank] == all[0]) continue;
@@ -37,7 +42,8 @@ void compare_modules(const Communicator& communicator, const std::vector<NamedPa
       if (here != there) break;
     }
     detail::fail(ErrorCategory::collective,
-                 "accel: the ranks prepare different models: rank 0 has '{}' where rank {} has '{}'. Build the same "
+                 "accel: the ranks prepare different models: rank 0 has '{}' where rank {} has "
+                 "'{}'. Build the same "
                  "model, in the same order, on every rank (this is rank {})",
                  here, rank, there, communicator.rank());
   }
@@ -78,13 +84,16 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, Communicat
   const std::vector<size_t> limits{static_cast<size_t>(options_.first_bucket_cap_bytes),
                                    static_cast<size_t>(options_.bucket_cap_bytes)};
   const std::vector<bool> sparse(reducer_->parameters.size(), false);
-  auto [buckets, sizes] = c10d::compute_bucket_assignment_by_size(reducer_->parameters, limits, sparse, {}, {});
+  auto [buckets, sizes] =
+      c10d::compute_bucket_assignment_by_size(reducer_->parameters, limits, sparse, {}, {});
   // Gradients become ready in about the reverse of the forward order.
   std::reverse(buckets.begin(), buckets.end());
   reducer_->reducer = std::make_shared<c10d::Reducer>(
       reducer_->parameters, buckets, communicator_.group(), sparse, options_.bucket_cap_bytes,
-      options_.find_unused_parameters, /*gradient_as_bucket_view=*/true, names, options_.first_bucket_cap_bytes,
-      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<int64_t>{});
+      options_.find_unused_parameters, /*gradient_as_bucket_view=*/true, names,
+      options_.first_bucket_cap_bytes,
+      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
+      std::vector<int64_t>{});
 }
 
 DataParallel::~DataParallel() {
@@ -104,7 +113,8 @@ bool DataParallel::reaches(const at::Tensor& loss) const {
     if (!node) continue;
     if (mine.contains(node)) return true;
     for (const auto& edge : node->next_edges())
-      if (edge.is_valid() && seen.insert(edge.function.get()).second) open.push_back(edge.function.get());
+      if (edge.is_valid() && seen.insert(edge.function.get()).second)
+        open.push_back(edge.function.get());
   }
   return false;
 }
@@ -119,7 +129,8 @@ void DataParallel::arm(const at::Tensor& loss) {
                                                                  : std::vector<at::Tensor>{});
   } catch (const c10::Error& error) {
     detail::fail(ErrorCategory::collective,
-                 "accel: rank {}: the gradients of the last backward were never reduced, since it threw or left parameters "
+                 "accel: rank {}: the gradients of the last backward were never reduced, since it "
+                 "threw or left parameters "
                  "out; prepare the model again before going on. Cause: {}",
                  communicator_.rank(), error.what_without_backtrace());
   }
@@ -135,7 +146,8 @@ void DataParallel::finish() {
     for (size_t i = 0; i < reducer_->parameters.size(); ++i)
       if (!reducer_->parameters[i].grad().defined()) unused.push_back(reducer_->names[i]);
     detail::fail(ErrorCategory::collective,
-                 "accel: rank {}: the gradients were not reduced, since parameters took no part in the loss{}{}. Use every "
+                 "accel: rank {}: the gradients were not reduced, since parameters took no part in "
+                 "the loss{}{}. Use every "
                  "parameter, freeze those that are not trained, or set ddp.find_unused_parameters",
                  communicator_.rank(), unused.empty() ? "" : ": ", fmt::join(unused, ", "));
   }

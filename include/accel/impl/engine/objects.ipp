@@ -26,18 +26,22 @@ std::uint64_t detail::agreed_seed(const Communicator& communicator) {
   return agreed;
 }
 
-void detail::require_even_batches(const DataLoaderOptions& options, const LoaderPlacement& placement,
-                                  std::int64_t samples) {
+void detail::require_even_batches(const DataLoaderOptions& options,
+                                  const LoaderPlacement& placement, std::int64_t samples) {
   std::vector<std::int64_t> counts;
   for (int rank = 0; rank < placement.num_processes; ++rank) {
     auto of_rank = placement;
     of_rank.process_index = rank;
     counts.push_back(make_plan(options, of_rank, samples).size());
   }
-  if (std::all_of(counts.begin(), counts.end(), [&](auto count) { return count == counts.front(); })) return;
+  if (std::all_of(counts.begin(), counts.end(),
+                  [&](auto count) { return count == counts.front(); }))
+    return;
   fail(ErrorCategory::config,
-       "accel: the ranks would get different numbers of batches ({}) of {} samples, and those with more would wait for the "
-       "others; use even_batches or drop_last, or allow_uneven_batches where the loop communicates nothing",
+       "accel: the ranks would get different numbers of batches ({}) of {} samples, and those with "
+       "more would wait for the "
+       "others; use even_batches or drop_last, or allow_uneven_batches where the loop communicates "
+       "nothing",
        fmt::join(counts, ", "), samples);
 }
 

@@ -25,8 +25,9 @@ struct Stat {
   pid_t group = 0;
 };
 
-/// Reads /proc/<pid>/stat: "pid (name) state parent group ...", where the name may hold spaces and brackets. The state is
-/// not asked: a process whose first thread has ended reads as a zombie although its other threads run.
+/// Reads /proc/<pid>/stat: "pid (name) state parent group ...", where the name may hold spaces and
+/// brackets. The state is not asked: a process whose first thread has ended reads as a zombie
+/// although its other threads run.
 bool read_stat(const std::filesystem::path& folder, Stat& stat) {
   std::ifstream file(folder / "stat");
   std::string line;
@@ -41,16 +42,20 @@ bool read_stat(const std::filesystem::path& folder, Stat& stat) {
 std::vector<Descendant> descendants(pid_t ancestor) {
   std::unordered_map<pid_t, Stat> processes;
   std::error_code error;
-  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end; entry.increment(error)) {
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
     const auto name = entry->path().filename().string();
-    if (!std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isdigit(c) != 0; })) continue;
+    if (!std::all_of(name.begin(), name.end(),
+                     [](unsigned char c) { return std::isdigit(c) != 0; }))
+      continue;
     Stat stat;
     if (read_stat(entry->path(), stat)) processes.emplace(std::stoi(name), stat);
   }
   std::vector<Descendant> below;
   for (const auto& [pid, stat] : processes) {
-    // A parent may end between two reads; its child is then seen below nobody, and is found by the next reading. The count
-    // is for numbers that were reused between two reads, which could close a circle.
+    // A parent may end between two reads; its child is then seen below nobody, and is found by the
+    // next reading. The count is for numbers that were reused between two reads, which could close
+    // a circle.
     auto steps = processes.size();
     for (auto at = processes.find(pid); at != processes.end() && steps > 0; --steps) {
       if (at->second.parent == ancestor) {

@@ -29,7 +29,8 @@ bool is_executable(const fs::path& path) { return ::access(path.c_str(), X_OK) =
 
 /// What to type instead, if the name itself says so.
 std::string advice(const std::string& name) {
-  if (name.ends_with(".py")) return fmt::format("; to run a script, name its interpreter: python3 {}", name);
+  if (name.ends_with(".py"))
+    return fmt::format("; to run a script, name its interpreter: python3 {}", name);
   return fmt::format("; allow it with chmod +x {}", name);
 }
 
@@ -38,7 +39,10 @@ ProgramPath in_place(const std::string& name) {
   if (fs::is_directory(name, ignored))
     return {{}, fmt::format("'{}' is a folder, not a program", name), not_executable};
   if (!is_file(name))
-    return {{}, fmt::format("there is no program '{}'; has it been built, and is the path right?", name), not_found};
+    return {
+        {},
+        fmt::format("there is no program '{}'; has it been built, and is the path right?", name),
+        not_found};
   if (!is_executable(name))
     return {{}, fmt::format("'{}' may not be executed{}", name, advice(name)), not_executable};
   return {name, {}, 0};
@@ -60,20 +64,30 @@ ProgramPath find_program(const std::string& name, const std::string& search_path
   }
   // Not in PATH: the commonest slip is a program of the current folder without the "./".
   if (is_file(name) && is_executable(name))
-    return {{}, fmt::format("there is no program '{}' in PATH; for the one in this folder, type ./{}", name, name), not_found};
+    return {{},
+            fmt::format("there is no program '{}' in PATH; for the one in this folder, type ./{}",
+                        name, name),
+            not_found};
   if (is_file(name))
-    return {{}, fmt::format("there is no program '{}' in PATH, and the file in this folder may not be executed{}", name, advice("./" + name)), not_executable};
+    return {
+        {},
+        fmt::format(
+            "there is no program '{}' in PATH, and the file in this folder may not be executed{}",
+            name, advice("./" + name)),
+        not_executable};
   return {{}, fmt::format("there is no program '{}' in PATH; is the name right?", name), not_found};
 }
 
 std::string exec_fault(const std::string& path, int error) {
   switch (error) {
     case ENOENT:
-      return fmt::format("'{}' cannot be executed: it is gone, or the interpreter that it names is missing", path);
+      return fmt::format(
+          "'{}' cannot be executed: it is gone, or the interpreter that it names is missing", path);
     case ENOEXEC:
-      return fmt::format("'{}' cannot be executed: it is no program for this machine, nor a script that starts with #!", path);
-    default:
-      return fmt::format("'{}' cannot be executed: {}", path, std::strerror(error));
+      return fmt::format("'{}' cannot be executed: it is no program for this machine, nor a script "
+                         "that starts with #!",
+                         path);
+    default: return fmt::format("'{}' cannot be executed: {}", path, std::strerror(error));
   }
 }
 

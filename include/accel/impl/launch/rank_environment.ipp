@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-#include <accel/detail/cores.hpp>
 #include <accel/launch/rank_environment.hpp>
+#include <accel/detail/cores.hpp>
 
 #include <unistd.h>
 
@@ -23,7 +23,8 @@ Environment current_environment() {
 
 std::string threads_per_rank(const LaunchJob& job, const Environment& environment, int cores) {
   if (job.num_cpu_threads_per_process) return std::to_string(*job.num_cpu_threads_per_process);
-  if (const auto own = environment.find("OMP_NUM_THREADS"); own != environment.end()) return own->second;
+  if (const auto own = environment.find("OMP_NUM_THREADS"); own != environment.end())
+    return own->second;
   return std::to_string(std::max(1, cores / job.num_processes));
 }
 
@@ -31,7 +32,8 @@ Environment rank_environment(const LaunchJob& job, int rank, const MeetingPoint&
                              const Environment& caller) {
   Environment environment = caller;
   // The job may itself have been started by a rank of another launcher, whose numbers are not ours.
-  std::erase_if(environment, [](const auto& entry) { return entry.first.starts_with("TORCHELASTIC_"); });
+  std::erase_if(environment,
+                [](const auto& entry) { return entry.first.starts_with("TORCHELASTIC_"); });
   environment.erase("ACCEL_STORE_FD");
   for (const auto& [name, value] : job.environment) environment[name] = value;
 
@@ -53,7 +55,8 @@ Environment rank_environment(const LaunchJob& job, int rank, const MeetingPoint&
       {"ACCEL_LAUNCHER", "accel-launch"},
   };
   for (const auto& [name, value] : own) environment[name] = value;
-  environment.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");  // as torchrun, where the caller has not chosen
+  environment.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING",
+                      "1");  // as torchrun, where the caller has not chosen
   if (rank == 0) environment["ACCEL_STORE_FD"] = std::to_string(meeting_point.store_fd);
   return environment;
 }

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
+#include <accel/launch/supervisor.hpp>
 #include <accel/detail/error.hpp>
 #include <accel/launch/process_tree.hpp>
 #include <accel/launch/program_path.hpp>
 #include <accel/launch/rank_environment.hpp>
-#include <accel/launch/supervisor.hpp>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -36,7 +36,8 @@ constexpr std::uint32_t lifeline_event = 0xfffffffeU;
 /// How long ranks have once the front process is gone: nobody waits for the job any more.
 constexpr milliseconds orphan_grace{3000};
 
-/// A SIGINT this soon after another signal is the same wish, sent to the process and to its group (as `timeout` does).
+/// A SIGINT this soon after another signal is the same wish, sent to the process and to its group
+/// (as `timeout` does).
 constexpr milliseconds same_wish{500};
 
 void add_event(int set, int fd, std::uint32_t name) {
@@ -56,7 +57,8 @@ void remove_event(int set, FileDescriptor& fd) {
 FileDescriptor open_file(const std::filesystem::path& path, int flags) {
   FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0644));
   if (!file)
-    fail(ErrorCategory::launch, "{} cannot be opened: {}; see --log_dir", path.string(), std::strerror(errno));
+    fail(ErrorCategory::launch, "{} cannot be opened: {}; see --log_dir", path.string(),
+         std::strerror(errno));
   return file;
 }
 
@@ -65,15 +67,19 @@ std::string signal_name(int number) {
   return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
 }
 
-std::string seconds(milliseconds time) { return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000.0); }
+std::string seconds(milliseconds time) {
+  return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000.0);
+}
 
 /// "rank 1" or "ranks 1, 2 and 5"; long lists are cut.
 std::string list_of(const std::vector<int>& ranks) {
   constexpr std::size_t most = 8;
   if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
   const auto shown = std::min(ranks.size(), most);
-  const std::vector<int> head(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(shown - 1));
-  if (ranks.size() > most) return fmt::format("ranks {} and {} others", fmt::join(head, ", "), ranks.size() - head.size());
+  const std::vector<int> head(ranks.begin(),
+                              ranks.begin() + static_cast<std::ptrdiff_t>(shown - 1));
+  if (ranks.size() > most)
+    return fmt::format("ranks {} and {} others", fmt::join(head, ", "), ranks.size() - head.size());
   return fmt::format("ranks {} and {}", fmt::join(head, ", "), ranks.back());
 }
 
@@ -145,11 +151,14 @@ void Supervisor::start_all() {
     try {
       rank.process = start_rank(start);
     } catch (const Error& failure) {
-      fail(ErrorCategory::launch, "rank {} of {} was not started: {}", number, job_.num_processes, failure.what());
+      fail(ErrorCategory::launch, "rank {} of {} was not started: {}", number, job_.num_processes,
+           failure.what());
     }
     rank.running = true;
-    if (rank.process.pidfd) add_event(events_.get(), rank.process.pidfd.get(), static_cast<std::uint32_t>(number));
-    // From here on the port lives and dies with rank 0: peers of a dead rank 0 are refused at once instead of waiting.
+    if (rank.process.pidfd)
+      add_event(events_.get(), rank.process.pidfd.get(), static_cast<std::uint32_t>(number));
+    // From here on the port lives and dies with rank 0: peers of a dead rank 0 are refused at once
+    // instead of waiting.
     if (number == 0) socket_.close();
   }
 }
@@ -162,7 +171,8 @@ void Supervisor::watch() {
       if (::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG | WNOWAIT) != 0) return;  // no child at all
       if (!kill_time_) {
         stop(SIGTERM, job_.grace_period);
-        report(fmt::format("every rank has ended, but processes that they started are running; stopping them (killed after {})",
+        report(fmt::format("every rank has ended, but processes that they started are running; "
+                           "stopping them (killed after {})",
                            seconds(job_.grace_period)));
       }
     }
@@ -180,10 +190,12 @@ void Supervisor::wait_for_event() {
     const auto left = std::chrono::ceil<milliseconds>(*kill_time_ - Clock::now()).count();
     timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000));
   }
-  // Room for all: the kernel lists descriptors in the order in which they became ready, so that the first rank of the list
-  // is the first that ended, even if this process was not running meanwhile. (waitpid goes by the order of their start.)
+  // Room for all: the kernel lists descriptors in the order in which they became ready, so that the
+  // first rank of the list is the first that ended, even if this process was not running meanwhile.
+  // (waitpid goes by the order of their start.)
   std::vector<epoll_event> ready(ranks_.size() + 2);
-  const int count = ::epoll_wait(events_.get(), ready.data(), static_cast<int>(ready.size()), timeout);
+  const int count =
+      ::epoll_wait(events_.get(), ready.data(), static_cast<int>(ready.size()), timeout);
   for (int i = 0; i < count; ++i) {
     const auto name = ready[static_cast<std::size_t>(i)].data.u32;
     if (name == signal_event) {
@@ -194,7 +206,8 @@ void Supervisor::wait_for_event() {
     } else {
       auto& rank = ranks_[name];
       int status = 0;
-      if (rank.running && ::waitpid(rank.process.pid, &status, WNOHANG) == rank.process.pid) on_end(rank, status);
+      if (rank.running && ::waitpid(rank.process.pid, &status, WNOHANG) == rank.process.pid)
+        on_end(rank, status);
     }
   }
 }
@@ -209,7 +222,8 @@ void Supervisor::on_signal() {
       signal_ = number;
       stop(number, job_.grace_period);
       report(fmt::format("{}: stopping {} (killed after {}{})", signal_name(number),
-                         running.empty() ? "what ranks left running" : running, seconds(job_.grace_period),
+                         running.empty() ? "what ranks left running" : running,
+                         seconds(job_.grace_period),
                          number == SIGINT ? ", or by a second Ctrl-C" : ""));
     } else if (number == SIGINT && Clock::now() - stop_time_ > same_wish) {
       kill_time_ = Clock::now();  // somebody does not want to wait
@@ -217,14 +231,17 @@ void Supervisor::on_signal() {
   }
 }
 
-/// Waits for children that have no descriptor in the set: orphans that were handed to us, and ranks on old kernels.
+/// Waits for children that have no descriptor in the set: orphans that were handed to us, and ranks
+/// on old kernels.
 void Supervisor::reap() {
   siginfo_t info{};
-  while (info.si_pid = 0, ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
+  while (info.si_pid = 0,
+         ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
     const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& candidate) {
       return candidate.running && candidate.process.pid == info.si_pid;
     });
-    // A rank with a descriptor waits for its event, which keeps the order; its end also brings us back here.
+    // A rank with a descriptor waits for its event, which keeps the order; its end also brings us
+    // back here.
     if (rank != ranks_.end() && rank->process.pidfd) return;
     int status = 0;
     if (::waitpid(info.si_pid, &status, WNOHANG) <= 0) return;
@@ -242,7 +259,8 @@ void Supervisor::on_end(Rank& rank, int status) {
   first_failure_ = index_of(rank);
   const auto running = list_of_running();
   stop(SIGTERM, job_.grace_period);
-  report(fmt::format("rank {} of {} failed first: {}{}", *first_failure_, ranks_.size(), ending_of(rank),
+  report(fmt::format("rank {} of {} failed first: {}{}", *first_failure_, ranks_.size(),
+                     ending_of(rank),
                      running.empty() ? "" : fmt::format("; stopping {}", running)));
 }
 
@@ -253,13 +271,15 @@ void Supervisor::stop(int signal, milliseconds grace) {
   std::unordered_set<pid_t> groups;
   for (const auto& rank : ranks_) {
     if (!rank.running) continue;
-    // Its number cannot be another's: nobody has waited for the rank yet. (ESRCH: it has not got to its setsid.)
+    // Its number cannot be another's: nobody has waited for the rank yet. (ESRCH: it has not got to
+    // its setsid.)
     if (::kill(-rank.process.pid, signal) != 0) ::kill(rank.process.pid, signal);
     groups.insert(rank.process.pid);
   }
   // What left its rank's group, or outlived its rank.
   for (const auto& process : descendants(::getpid()))
-    if (!groups.contains(process.group) && !groups.contains(process.pid)) ::kill(process.pid, signal);
+    if (!groups.contains(process.group) && !groups.contains(process.pid))
+      ::kill(process.pid, signal);
 }
 
 void Supervisor::kill_all() {
@@ -290,11 +310,14 @@ std::string Supervisor::list_of_running() const {
 
 std::string Supervisor::ending_of(const Rank& rank) const {
   if (rank.exec_error != 0) return exec_fault(program_, rank.exec_error);
-  const auto log = job_.log_dir.empty()
-                       ? std::string()
-                       : fmt::format(" (see {})", (job_.log_dir / std::to_string(index_of(rank)) / "stderr.log").string());
+  const auto log =
+      job_.log_dir.empty()
+          ? std::string()
+          : fmt::format(" (see {})",
+                        (job_.log_dir / std::to_string(index_of(rank)) / "stderr.log").string());
   if (WIFSIGNALED(rank.status))
-    return fmt::format("killed by {} ({}){}{}", signal_name(WTERMSIG(rank.status)), ::sigdescr_np(WTERMSIG(rank.status)),
+    return fmt::format("killed by {} ({}){}{}", signal_name(WTERMSIG(rank.status)),
+                       ::sigdescr_np(WTERMSIG(rank.status)),
                        WCOREDUMP(rank.status) ? ", core dumped" : "", log);
   return fmt::format("exit code {}{}", WEXITSTATUS(rank.status), log);
 }
@@ -306,11 +329,12 @@ void Supervisor::report(const std::string& sentence) const {
 /// What came after the first failure, where it was not simply the SIGTERM that we sent.
 void Supervisor::report_others() const {
   if (!killed_.empty())
-    report(fmt::format("{} did not end within the grace period and {} killed (--grace_period)", list_of(killed_),
-                       killed_.size() == 1 ? "was" : "were"));
+    report(fmt::format("{} did not end within the grace period and {} killed (--grace_period)",
+                       list_of(killed_), killed_.size() == 1 ? "was" : "were"));
   if (!first_failure_) return;
   for (const auto& rank : ranks_) {
-    const bool ours = WIFSIGNALED(rank.status) && (WTERMSIG(rank.status) == SIGTERM || WTERMSIG(rank.status) == SIGKILL);
+    const bool ours = WIFSIGNALED(rank.status) &&
+                      (WTERMSIG(rank.status) == SIGTERM || WTERMSIG(rank.status) == SIGKILL);
     if (index_of(rank) != *first_failure_ && !rank.succeeded() && !ours)
       report(fmt::format("after it, rank {}: {}", index_of(rank), ending_of(rank)));
   }

@@ -19,7 +19,8 @@ const at::Tensor& FusedScratch::step_tensor(const at::Tensor& parameter, int64_t
 
 namespace {
 
-/// Whether the kernels take every gradient of a group: dense, real, of one device and dtype, as the parameters are.
+/// Whether the kernels take every gradient of a group: dense, real, of one device and dtype, as the
+/// parameters are.
 bool is_uniform(const std::vector<at::Tensor>& parameters) {
   const at::Tensor* first = nullptr;
   for (const auto& parameter : parameters) {
@@ -27,8 +28,8 @@ bool is_uniform(const std::vector<at::Tensor>& parameters) {
     if (!gradient.defined()) continue;
     if (!first) first = &parameter;
     if (gradient.layout() != at::kStrided || !at::isFloatingType(gradient.scalar_type()) ||
-        gradient.scalar_type() != first->scalar_type() || parameter.scalar_type() != first->scalar_type() ||
-        parameter.device() != first->device())
+        gradient.scalar_type() != first->scalar_type() ||
+        parameter.scalar_type() != first->scalar_type() || parameter.device() != first->device())
       return false;
   }
   return true;
@@ -79,7 +80,8 @@ void adam_step(Optimizer& optimizer, FusedScratch& scratch, Kernel&& kernel) {
         state.exp_avg(zeros_for(parameter));
         state.exp_avg_sq(zeros_for(parameter));
       }
-      if (options.amsgrad() && !state.max_exp_avg_sq().defined()) state.max_exp_avg_sq(zeros_for(parameter));
+      if (options.amsgrad() && !state.max_exp_avg_sq().defined())
+        state.max_exp_avg_sq(zeros_for(parameter));
       state.step(state.step() + 1);
       scratch.parameters.push_back(parameter);
       scratch.gradients.push_back(parameter.grad());
@@ -99,8 +101,9 @@ void adam_step(Optimizer& optimizer, FusedScratch& scratch, Kernel&& kernel) {
 void fused_step(torch::optim::AdamW& optimizer, FusedScratch& scratch) {
   adam_step<torch::optim::AdamWParamState, torch::optim::AdamWOptions>(
       optimizer, scratch, [](FusedScratch& lists, const auto& options, double beta1, double beta2) {
-        at::_fused_adamw_(lists.parameters, lists.gradients, lists.first, lists.second, lists.largest, lists.steps,
-                          options.lr(), beta1, beta2, options.weight_decay(), options.eps(), options.amsgrad(),
+        at::_fused_adamw_(lists.parameters, lists.gradients, lists.first, lists.second,
+                          lists.largest, lists.steps, options.lr(), beta1, beta2,
+                          options.weight_decay(), options.eps(), options.amsgrad(),
                           /*maximize=*/false);
       });
 }
@@ -108,8 +111,9 @@ void fused_step(torch::optim::AdamW& optimizer, FusedScratch& scratch) {
 void fused_step(torch::optim::Adam& optimizer, FusedScratch& scratch) {
   adam_step<torch::optim::AdamParamState, torch::optim::AdamOptions>(
       optimizer, scratch, [](FusedScratch& lists, const auto& options, double beta1, double beta2) {
-        at::_fused_adam_(lists.parameters, lists.gradients, lists.first, lists.second, lists.largest, lists.steps,
-                         options.lr(), beta1, beta2, options.weight_decay(), options.eps(), options.amsgrad(),
+        at::_fused_adam_(lists.parameters, lists.gradients, lists.first, lists.second,
+                         lists.largest, lists.steps, options.lr(), beta1, beta2,
+                         options.weight_decay(), options.eps(), options.amsgrad(),
                          /*maximize=*/false);
       });
 }
@@ -125,8 +129,9 @@ void fused_step(torch::optim::SGD& optimizer, FusedScratch& scratch) {
   for (auto& group : optimizer.param_groups()) {
     const auto& options = static_cast<const torch::optim::SGDOptions&>(group.options());
     const bool has_momentum = options.momentum() != 0;
-    // The kernel's "first step" is a matter of all its parameters: those that have no buffer yet go in a call of their own,
-    // after the others, so that a buffer made in this step does not count as an old one.
+    // The kernel's "first step" is a matter of all its parameters: those that have no buffer yet go
+    // in a call of their own, after the others, so that a buffer made in this step does not count
+    // as an old one.
     for (const bool first_step : {false, true}) {
       if (first_step && !has_momentum) break;
       scratch.clear();
@@ -142,8 +147,8 @@ void fused_step(torch::optim::SGD& optimizer, FusedScratch& scratch) {
       }
       if (scratch.parameters.empty()) continue;
       at::_fused_sgd_(scratch.parameters, scratch.gradients, scratch.first, options.weight_decay(),
-                      options.momentum(), options.lr(), options.dampening(), options.nesterov(), /*maximize=*/false,
-                      first_step);
+                      options.momentum(), options.lr(), options.dampening(), options.nesterov(),
+                      /*maximize=*/false, first_step);
       if (first_step)
         for (size_t i = 0; i < scratch.parameters.size(); ++i)
           state_of<State>(optimizer, scratch.parameters[i]).momentum_buffer(scratch.first[i]);
@@ -166,7 +171,8 @@ void fused_step(torch::optim::Adagrad& optimizer, FusedScratch& scratch) {
       auto& state = state_of<torch::optim::AdagradParamState>(optimizer, parameter);
       if (!state.sum().defined()) {
         state.step(0);
-        state.sum(at::full_like(parameter, options.initial_accumulator_value(), at::MemoryFormat::Preserve));
+        state.sum(at::full_like(parameter, options.initial_accumulator_value(),
+                                at::MemoryFormat::Preserve));
       }
       state.step(state.step() + 1);
       scratch.parameters.push_back(parameter);
@@ -175,8 +181,9 @@ void fused_step(torch::optim::Adagrad& optimizer, FusedScratch& scratch) {
       scratch.steps.push_back(scratch.step_tensor(parameter, state.step()));
     }
     if (scratch.parameters.empty()) continue;
-    at::_fused_adagrad_(scratch.parameters, scratch.gradients, scratch.first, scratch.steps, options.lr(),
-                        options.lr_decay(), options.weight_decay(), options.eps(), /*maximize=*/false);
+    at::_fused_adagrad_(scratch.parameters, scratch.gradients, scratch.first, scratch.steps,
+                        options.lr(), options.lr_decay(), options.weight_decay(), options.eps(),
+                        /*maximize=*/false);
   }
 }
 

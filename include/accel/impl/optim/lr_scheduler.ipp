@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-#include <accel/detail/error.hpp>
 #include <accel/optim/lr_scheduler.hpp>
+#include <accel/detail/error.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,8 @@ void LambdaLR::apply() {
   auto& groups = optimizer_->param_groups();
   if (groups.size() != initial_.size())
     detail::fail(ErrorCategory::usage,
-                 "accel: the schedule was made for {} parameter groups and the optimizer has {}; make the schedule after "
+                 "accel: the schedule was made for {} parameter groups and the optimizer has {}; "
+                 "make the schedule after "
                  "the last add_param_group",
                  initial_.size(), groups.size());
   const double factor = factor_(last_epoch_);
@@ -39,15 +40,18 @@ std::vector<double> LambdaLR::get_last_lr() const {
 
 void LambdaLR::load_last_epoch(int64_t last_epoch) {
   if (last_epoch < 0)
-    detail::fail(ErrorCategory::checkpoint, "accel: a schedule cannot stand at step {}", last_epoch);
+    detail::fail(ErrorCategory::checkpoint, "accel: a schedule cannot stand at step {}",
+                 last_epoch);
   last_epoch_ = last_epoch;
   apply();
 }
 
 LambdaLR step_lr(torch::optim::Optimizer& optimizer, int64_t step_size, double gamma) {
   if (step_size < 1)
-    detail::fail(ErrorCategory::config, "accel: step_lr needs a step_size of at least 1, and got {}", step_size);
-  return LambdaLR(optimizer, [=](int64_t t) { return std::pow(gamma, static_cast<double>(t / step_size)); });
+    detail::fail(ErrorCategory::config,
+                 "accel: step_lr needs a step_size of at least 1, and got {}", step_size);
+  return LambdaLR(optimizer,
+                  [=](int64_t t) { return std::pow(gamma, static_cast<double>(t / step_size)); });
 }
 
 namespace {
@@ -57,25 +61,31 @@ template <class After>
 LambdaLR::Factor warmed(int64_t total, int64_t warmup, After after) {
   if (total < 1 || warmup < 0 || warmup > total)
     detail::fail(ErrorCategory::config,
-                 "accel: a schedule needs total_steps >= 1 and 0 <= warmup_steps <= total_steps, and got {} and {}", total,
-                 warmup);
+                 "accel: a schedule needs total_steps >= 1 and 0 <= warmup_steps <= total_steps, "
+                 "and got {} and {}",
+                 total, warmup);
   return [=](int64_t t) {
-    if (t < warmup) return static_cast<double>(t) / static_cast<double>(std::max<int64_t>(1, warmup));
-    return after(static_cast<double>(t - warmup) / static_cast<double>(std::max<int64_t>(1, total - warmup)));
+    if (t < warmup)
+      return static_cast<double>(t) / static_cast<double>(std::max<int64_t>(1, warmup));
+    return after(static_cast<double>(t - warmup) /
+                 static_cast<double>(std::max<int64_t>(1, total - warmup)));
   };
 }
 
 }  // namespace
 
-LambdaLR cosine_schedule(torch::optim::Optimizer& optimizer, int64_t total_steps, int64_t warmup_steps) {
+LambdaLR cosine_schedule(torch::optim::Optimizer& optimizer, int64_t total_steps,
+                         int64_t warmup_steps) {
   return LambdaLR(optimizer, warmed(total_steps, warmup_steps, [](double progress) {
-                    return std::max(0.0, 0.5 * (1.0 + std::cos(std::numbers::pi * std::min(progress, 1.0))));
+                    return std::max(
+                        0.0, 0.5 * (1.0 + std::cos(std::numbers::pi * std::min(progress, 1.0))));
                   }));
 }
 
-LambdaLR linear_schedule(torch::optim::Optimizer& optimizer, int64_t total_steps, int64_t warmup_steps) {
-  return LambdaLR(optimizer,
-                  warmed(total_steps, warmup_steps, [](double progress) { return std::max(0.0, 1.0 - progress); }));
+LambdaLR linear_schedule(torch::optim::Optimizer& optimizer, int64_t total_steps,
+                         int64_t warmup_steps) {
+  return LambdaLR(optimizer, warmed(total_steps, warmup_steps,
+                                    [](double progress) { return std::max(0.0, 1.0 - progress); }));
 }
 
 namespace detail {
