@@ -180,7 +180,7 @@ int run(const accel::PartialState& processes, const std::string& only, int64_t s
 
 int main(int argc, char** argv) {
   std::string only;
-  int64_t steps = 40, pairs = 300;
+  int64_t steps = 20, pairs = 500;  // short blocks: both of a pair meet the same load
   CLI::App app("The Accelerator's step against a hand-written one.");
   app.add_option("--only", only, "hand or accel: run that side alone");
   app.add_option("--steps", steps, "steps of a block");

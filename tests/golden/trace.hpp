@@ -60,7 +60,8 @@ inline void check_series(const std::string& what, const std::vector<double>& got
     if (distance(got[i], expected[i]) > distance(got[worst], expected[worst])) worst = i;
   }
   if (!got.empty()) {
-    INFO("entry " << worst << " is worst: " << got[worst] << ", expected " << expected[worst]);
+    INFO("entry " << worst << " is worst: " << got[worst] << " against " << expected[worst]
+                  << ", apart by " << distance(got[worst], expected[worst]));
     const auto first_that_is_off = first < got.size() ? static_cast<std::int64_t>(first) : -1;
     CHECK(first_that_is_off == -1);
   }

@@ -18,6 +18,14 @@ enum class DistributedType { no, multi_cpu, multi_gpu, fsdp, deepspeed, xla };
 /// Number types of parameters and of the computation.
 enum class MixedPrecision { no, bf16, fp16, bf16_true };
 
+// g++ 12 takes a scoped enumerator for something that shadows a name of the namespace (the policies
+// of the same names); clang and later releases do not. tests/unit/accelerator/prepare.cpp includes
+// both.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
+
 /// FSDP's strategies, in the order of their numbers (from 1).
 enum class ShardingStrategy {
   full_shard,
@@ -26,6 +34,10 @@ enum class ShardingStrategy {
   hybrid_shard,
   hybrid_shard_zero2
 };
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
 /// How FSDP finds the parts of a model that it gathers one by one.
 enum class WrapPolicy { transformer_based_wrap, size_based_wrap, no_wrap };

@@ -36,12 +36,12 @@ struct AcceleratorOptions {
       true;  ///< schedules step when the optimizer does, not at each call
   bool step_scheduler_once_per_process =
       false;  ///< Accelerate's rule: as many schedule steps as processes
-  DdpOptions ddp;
-  GradScalerOptions grad_scaler;
-  CommunicatorOptions communicator;
-  std::string project_dir;  ///< where trackers write
+  DdpOptions ddp{};
+  GradScalerOptions grad_scaler{};
+  CommunicatorOptions communicator{};
+  std::string project_dir{};  ///< where trackers write
   std::vector<TrackerChoice>
-      log_with;  ///< "json_lines", "tensorboard", "all", or trackers of your own
+      log_with{};  ///< "json_lines", "tensorboard", "all", or trackers of your own
 };
 
 /// An optimizer that was prepared, as far as the window is concerned.
