@@ -24,7 +24,8 @@ void require_devices(int count) {
 }
 
 torch::nn::Sequential small_net() {
-  return {torch::nn::Linear(16, 32), torch::nn::ReLU(), torch::nn::Linear(32, 4)};
+  return torch::nn::Sequential(torch::nn::Linear(16, 32), torch::nn::ReLU(),
+                               torch::nn::Linear(32, 4));
 }
 
 struct Trained {

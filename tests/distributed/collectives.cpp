@@ -52,7 +52,7 @@ TEST_CASE("B36 gather of 0-dim tensors gives one row a rank") {
 
 TEST_CASE("B36 reduce keeps the shape") {
   for (const auto& mean : on_ranks(2, [](const PartialState& state) {
-         return state.reduce(torch::tensor(state.process_index() + 1.0f), Reduction::mean);
+         return state.reduce(torch::tensor(float(state.process_index() + 1)), Reduction::mean);
        })) {
     CHECK(mean.dim() == 0);
     CHECK(mean.item<float>() == 1.5f);

@@ -96,6 +96,57 @@ class Setup(unittest.TestCase):
         self.fails(run("tools/setup", PATH=path), "cannot connect", "is there a network?", "Then type: apt-get update")
 
 
+class LibTorch(unittest.TestCase):
+    """AccelLibTorch.cmake on folders that look like LibTorch and are none that fits."""
+
+    def setUp(self):
+        (PROJECT / "build").mkdir(exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(dir=PROJECT / "build")
+        self.addCleanup(scratch.cleanup)
+        self.root = pathlib.Path(scratch.name) / "libtorch"
+        self.write("include/torch/csrc/api/include/torch/torch.h", "")
+
+    def write(self, name, text):
+        file = self.root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def problem(self, version, *flags, **choice):
+        """What CMake says of a LibTorch of this version whose libraries were compiled with these flags."""
+        numbers = zip(("MAJOR", "MINOR", "PATCH"), version.split("."))
+        self.write("include/torch/headeronly/version.h",
+                   "".join(f"#define TORCH_VERSION_{name} {number}\n" for name, number in numbers))
+        body = self.write("body.cpp", '#include <string>\nnamespace at { std::string get_mkl_version() { return "none"; } }\n')
+        (self.root / "lib").mkdir(exist_ok=True)
+        for library in ("libtorch_cpu.so", "libc10.so"):
+            compiler = os.environ.get("CXX", "c++").split()
+            subprocess.run([*compiler, "-shared", "-fPIC", *flags, body, "-o", self.root / "lib" / library], check=True)
+        self.write("CMakeLists.txt", "cmake_minimum_required(VERSION 3.25)\nproject(x CXX)\n"
+                   f'include("{PROJECT}/tools/cmake/AccelLibTorch.cmake")\nmessage("problem: ${{ACCEL_LIBTORCH_PROBLEM}}.")\n')
+        choice = {"LIBTORCH": "", "CMAKE_PREFIX_PATH": "", "ACCEL_CACHE": "/nowhere"} | choice
+        done = run("cmake", "-S", str(self.root), "-B", str(self.root / "build"), **choice)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stderr.replace("\n", " ")
+
+    def test_sound(self):
+        self.assertIn("problem: .", self.problem("2.11.0", LIBTORCH=str(self.root)))
+        self.assertIn("problem: .", self.problem("2.11.0", CMAKE_PREFIX_PATH=f"/nowhere:{self.root}"))
+
+    def test_none(self):
+        self.assertIn("LibTorch 2.11.0 was not found. Type tools/setup", self.problem("2.11.0"))
+
+    def test_version(self):
+        said = self.problem("2.10.0", LIBTORCH=str(self.root))
+        self.assertIn("has version '2.10.0'", said)
+        self.assertIn("Type tools/setup", said)
+
+    def test_abi(self):
+        said = self.problem("2.11.0", "-D_GLIBCXX_USE_CXX11_ABI=0", LIBTORCH=str(self.root))
+        self.assertIn("old string ABI", said)
+        self.assertIn("type tools/setup", said)
+
+
 class Commands(unittest.TestCase):
     def test_help(self):
         for tool in ("setup", "test", "quickstart", "bench"):

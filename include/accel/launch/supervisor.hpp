@@ -19,10 +19,6 @@
 
 namespace accel::detail {
 
-/// Writes one line to stderr, unless nobody takes it: a reader that stands still must not hold up
-/// the end of a job.
-void report_line(const std::string& sentence);
-
 class Supervisor {
  public:
   /// `lifeline` reads end of file when the front process is gone. Signals of the calling thread

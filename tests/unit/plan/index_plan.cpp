@@ -31,7 +31,7 @@ std::string text_of(IndexPlanOptions options, int rank) {
     if (batch > 0) text += " | ";
     const auto indices = plan.indices(batch, SampleOrder(options.samples));
     for (std::size_t i = 0; i < indices.size(); ++i)
-      text += (i > 0 ? " " : "") + std::to_string(indices[i]);
+      text += fmt::format("{}{}", i > 0 ? " " : "", indices[i]);
   }
   return text;
 }

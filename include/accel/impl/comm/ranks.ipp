@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
+//
+// Body of comm/ranks.hpp.
 #include <accel/comm/ranks.hpp>
 #include <accel/detail/error.hpp>
 

@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-#include <accel/detail/cores.hpp>
+//
+// Body of detail/cores.hpp.
 
+#include <accel/detail/cores.hpp>
 #include <sched.h>
 
 #include <algorithm>

@@ -1,10 +1,13 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
+//
+// Body of launch/launch.hpp.
 #include <accel/launch/launch.hpp>
 #include <accel/detail/error.hpp>
 #include <accel/launch/process_tree.hpp>
 #include <accel/launch/program_path.hpp>
 #include <accel/launch/supervisor.hpp>
+#include <accel/launch/wording.hpp>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,7 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>

@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-#include <accel/launch/process_tree.hpp>
+//
+// Body of launch/process_tree.hpp.
 
+#include <accel/launch/process_tree.hpp>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

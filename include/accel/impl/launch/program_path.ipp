@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-#include <accel/launch/program_path.hpp>
+//
+// Body of launch/program_path.hpp.
 
+#include <accel/launch/program_path.hpp>
 #include <fmt/format.h>
 #include <unistd.h>
 

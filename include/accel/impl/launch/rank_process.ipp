@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
+//
+// Body of launch/rank_process.hpp.
 #include <accel/launch/rank_process.hpp>
 #include <accel/detail/error.hpp>
 

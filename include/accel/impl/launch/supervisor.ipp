@@ -1,6 +1,9 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
+//
+// Body of launch/supervisor.hpp.
 #include <accel/launch/supervisor.hpp>
+#include <accel/launch/wording.hpp>
 #include <accel/detail/error.hpp>
 #include <accel/launch/process_tree.hpp>
 #include <accel/launch/program_path.hpp>
@@ -8,15 +11,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -62,36 +62,7 @@ FileDescriptor open_file(const std::filesystem::path& path, int flags) {
   return file;
 }
 
-std::string signal_name(int number) {
-  const char* name = ::sigabbrev_np(number);
-  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
-}
-
-std::string seconds(milliseconds time) {
-  return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000.0);
-}
-
-/// "rank 1" or "ranks 1, 2 and 5"; long lists are cut.
-std::string list_of(const std::vector<int>& ranks) {
-  constexpr std::size_t most = 8;
-  if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
-  const auto shown = std::min(ranks.size(), most);
-  const std::vector<int> head(ranks.begin(),
-                              ranks.begin() + static_cast<std::ptrdiff_t>(shown - 1));
-  if (ranks.size() > most)
-    return fmt::format("ranks {} and {} others", fmt::join(head, ", "), ranks.size() - head.size());
-  return fmt::format("ranks {} and {}", fmt::join(head, ", "), ranks.back());
-}
-
 }  // namespace
-
-void report_line(const std::string& sentence) {
-  pollfd target{STDERR_FILENO, POLLOUT, 0};
-  if (::poll(&target, 1, 200) <= 0 || (target.revents & POLLOUT) == 0) return;
-  const auto line = fmt::format("accel-launch: {}\n", sentence);
-  // In one call, so that it is not torn by what ranks write.
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
-}
 
 Supervisor::Supervisor(const LaunchJob& job, std::string program, ListeningSocket socket,
                        FileDescriptor lifeline, const sigset_t& signal_mask)
@@ -305,21 +276,14 @@ std::string Supervisor::list_of_running() const {
   std::vector<int> running;
   for (const auto& rank : ranks_)
     if (rank.running) running.push_back(index_of(rank));
-  return running.empty() ? "" : list_of(running);
+  return list_of(running);
 }
 
 std::string Supervisor::ending_of(const Rank& rank) const {
   if (rank.exec_error != 0) return exec_fault(program_, rank.exec_error);
-  const auto log =
-      job_.log_dir.empty()
-          ? std::string()
-          : fmt::format(" (see {})",
-                        (job_.log_dir / std::to_string(index_of(rank)) / "stderr.log").string());
-  if (WIFSIGNALED(rank.status))
-    return fmt::format("killed by {} ({}){}{}", signal_name(WTERMSIG(rank.status)),
-                       ::sigdescr_np(WTERMSIG(rank.status)),
-                       WCOREDUMP(rank.status) ? ", core dumped" : "", log);
-  return fmt::format("exit code {}{}", WEXITSTATUS(rank.status), log);
+  if (job_.log_dir.empty()) return ending(rank.status);
+  const auto log = job_.log_dir / std::to_string(index_of(rank)) / "stderr.log";
+  return fmt::format("{} (see {})", ending(rank.status), log.string());
 }
 
 void Supervisor::report(const std::string& sentence) const {
