@@ -93,6 +93,11 @@ IntraopThreads::IntraopThreads() : count_(at::get_num_threads()) {}
 
 IntraopThreads::~IntraopThreads() { at::set_num_threads(count_); }
 
-void IntraopThreads::use_one_here() noexcept { at::set_num_threads(1); }
+void IntraopThreads::use_one_here() noexcept {
+  // LibTorch gives a thread the process's number at its first question: that must lie behind us, or
+  // it would undo the call.
+  static_cast<void>(at::get_num_threads());
+  at::set_num_threads(1);
+}
 
 }  // namespace accel::detail
