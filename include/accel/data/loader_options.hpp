@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the user asks of a loader, and the place that an accelerator gives it. loader.hpp does what
+// they say.
+#pragma once
+
+#include <accel/data/active_loaders.hpp>
+#include <accel/data/index_plan.hpp>
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace accel {
+
+/// What the user asks of a loader. Checked when the loader is made: Error(config) names the field
+/// and its value.
+struct DataLoaderOptions {
+  std::int64_t batch_size = 1;  ///< of one rank; with `split_batches`, of all ranks together
+  bool shuffle = false;         ///< another order each epoch, the same on every rank
+  bool drop_last = false;       ///< leave the last round out if there are not enough samples for it
+  bool even_batches = true;  ///< fill the last round with the epoch's first samples, so that ranks
+                             ///< have equal batches
+  bool split_batches =
+      false;  ///< cut one batch into slices, instead of giving each rank a batch of its own
+  int num_workers = 0;      ///< threads that read ahead; 0 reads when the batch is asked for
+  int prefetch_factor = 2;  ///< batches that each of them may be ahead
+  std::optional<std::uint64_t> data_seed =
+      std::nullopt;           ///< of the order; empty: the seed of the default CPU generator
+  bool non_blocking = false;  ///< copy to a CUDA device from pinned memory while the host goes on
+};
+
+/// Where a loader runs. The default is one process that leaves batches where they are.
+struct LoaderPlacement {
+  int process_index = 0;
+  int num_processes = 1;
+  std::optional<c10::Device> device = std::nullopt;  ///< where batches are moved to
+  std::shared_ptr<ActiveLoaders> active_loaders =
+      nullptr;  ///< who is told which loader is being iterated
+  std::optional<std::uint64_t> seed =
+      std::nullopt;  ///< the seed that ranks agreed on; `data_seed` goes before it
+};
+
+namespace detail {
+
+/// Throws Error(config) for a value that cannot be.
+void check_loader_options(const DataLoaderOptions& options);
+
+/// The part of this rank in an epoch over `samples` samples.
+IndexPlan make_plan(const DataLoaderOptions& options, const LoaderPlacement& placement,
+                    std::int64_t samples);
+
+/// The seed of the order: the loader's own, else the one that ranks agreed on, else the default CPU
+/// generator's.
+std::uint64_t choose_seed(const DataLoaderOptions& options, const LoaderPlacement& placement);
+
+}  // namespace detail
+}  // namespace accel
