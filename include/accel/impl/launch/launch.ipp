@@ -179,8 +179,8 @@ int launch(const LaunchJob& job) {
   detail::kill_descendants();
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   detail::report_line(
-      fmt::format("the process that kept the ranks was killed by signal {}; the ranks were killed",
-                  WTERMSIG(status)));
+      fmt::format("the process that kept the ranks was killed by {}; the ranks were killed",
+                  detail::signal_name(WTERMSIG(status))));
   constexpr int killed_by = 128;
   return killed_by + WTERMSIG(status);
 }
