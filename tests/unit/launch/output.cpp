@@ -80,11 +80,13 @@ TEST_CASE("a launcher that was started without stdin, stdout and stderr") {
   // Were the descriptors left free, the port's socket would become rank 0's stdin.
   const ScratchFolder folder;
   const auto marker = (folder / "marker").string();
-  LaunchedJob job(shell({"--num_processes", "2"},
-                        "[ $RANK = 0 ] || exit 0; { for fd in 0 2 $ACCEL_STORE_FD; do readlink /proc/$$/fd/$fd; done; } > " + marker),
-                  [] {
-                    for (int fd = 0; fd < 3; ++fd) ::close(fd);
-                  });
+  LaunchedJob job(
+      shell({"--num_processes", "2"}, "[ $RANK = 0 ] || exit 0; { for fd in 0 2 $ACCEL_STORE_FD; "
+                                      "do readlink /proc/$$/fd/$fd; done; } > " +
+                                          marker),
+      [] {
+        for (int fd = 0; fd < 3; ++fd) ::close(fd);
+      });
   CHECK(job.finish().status == 0);
   CHECK_THAT(content(marker), StartsWith("/dev/null\n/dev/null\nsocket:["));
 }

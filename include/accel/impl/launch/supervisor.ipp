@@ -3,11 +3,11 @@
 //
 // Body of launch/supervisor.hpp.
 #include <accel/launch/supervisor.hpp>
-#include <accel/launch/wording.hpp>
 #include <accel/detail/error.hpp>
 #include <accel/launch/process_tree.hpp>
 #include <accel/launch/program_path.hpp>
 #include <accel/launch/rank_environment.hpp>
+#include <accel/launch/wording.hpp>
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -49,7 +49,8 @@ std::string ending(int wait_status) {
   if (!WIFSIGNALED(wait_status)) return fmt::format("exit code {}", WEXITSTATUS(wait_status));
   const int number = WTERMSIG(wait_status);
   const char* words = ::sigdescr_np(number);
-  return fmt::format("killed by {} ({}){}", signal_name(number), words != nullptr ? words : "unknown",
+  return fmt::format("killed by {} ({}){}", signal_name(number),
+                     words != nullptr ? words : "unknown",
                      WCOREDUMP(wait_status) ? ", core dumped" : "");
 }
 
