@@ -16,10 +16,10 @@
 #include <limits>
 #include <map>
 #include <random>
-#include <regex>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 using accel::ChartOptions;
@@ -89,12 +89,19 @@ std::vector<Element> elements_of(std::string_view xml) {
     const auto space = std::min(tag.find(' '), tag.size());
     element.name = tag.substr(0, space);
     tag.remove_prefix(space);
-    static const std::regex form(R"re(^ ([a-zA-Z][-a-zA-Z]*)="([^"<]*)")re");
-    std::string rest(tag);
-    for (std::smatch match; !rest.empty(); rest = match.suffix()) {
-      demand(std::regex_search(rest, match, form), "an attribute: " + rest);
-      demand(element.attributes.emplace(match[1], decoded(match[2].str())).second,
-             "an attribute that comes twice");
+    // Not by std::regex, which recurses once a character: a path is long.
+    while (!tag.empty()) {
+      const auto equals = std::min(tag.find('='), tag.size());
+      demand(tag[0] == ' ' && equals > 1 && tag.substr(equals).starts_with("=\""), "an attribute");
+      const auto key = tag.substr(1, equals - 1);
+      demand(key.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") ==
+                 std::string_view::npos,
+             "the name of an attribute");
+      const auto quote = tag.find('"', equals + 2);
+      demand(quote != std::string_view::npos, "an attribute without end");
+      const auto value = decoded(tag.substr(equals + 2, quote - equals - 2));
+      demand(element.attributes.emplace(key, value).second, "an attribute that comes twice");
+      tag.remove_prefix(quote + 1);
     }
     all.push_back(std::move(element));
     if (!empty) open.push_back(all.size() - 1);
@@ -115,7 +122,6 @@ using Strokes = std::vector<std::vector<std::pair<double, double>>>;
 
 std::vector<Strokes> lines(const std::string& svg) {
   std::vector<Strokes> result;
-  static const std::regex point(R"(([ML])(-?[0-9.]+) (-?[0-9.]+))");
   for (const auto& element : elements_of(svg)) {
     const auto kind = element.attributes.find("class");
     if (element.name != "path" || kind == element.attributes.end() ||
@@ -124,9 +130,12 @@ std::vector<Strokes> lines(const std::string& svg) {
     const std::string& data = element.attributes.at("d");
     if (data.ends_with("h22")) continue;  // a sample of the legend
     Strokes strokes;
-    for (std::sregex_iterator it(data.begin(), data.end(), point), end; it != end; ++it) {
-      if ((*it)[1] == "M") strokes.emplace_back();
-      strokes.back().emplace_back(std::stod((*it)[2]), std::stod((*it)[3]));
+    for (auto at = data.find_first_of("ML"); at != data.npos;
+         at = data.find_first_of("ML", at + 1)) {
+      std::size_t space = 0;
+      const double x = std::stod(data.substr(at + 1, 20), &space);
+      if (data[at] == 'M') strokes.emplace_back();
+      strokes.back().emplace_back(x, std::stod(data.substr(at + 1 + space, 20)));
     }
     result.push_back(std::move(strokes));
   }

@@ -8,8 +8,8 @@
 #include <barrier>
 #include <memory>
 #include <optional>
-#include <regex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -25,11 +25,13 @@ namespace {
 // What follows the time of day.
 std::vector<std::string> said(Pipe& pipe) {
   std::vector<std::string> result;
-  static const std::regex stamp(R"(\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] (.*))");
+  constexpr std::string_view stamp = "[0000-00-00 00:00:00] ";
   for (const auto& line : pipe.lines()) {
-    std::smatch match;
-    REQUIRE(std::regex_match(line, match, stamp));
-    result.push_back(match[1]);
+    std::string start = line.substr(0, stamp.size());
+    for (char& c : start)
+      if (c >= '0' && c <= '9') c = '0';
+    REQUIRE(start == stamp);
+    result.push_back(line.substr(stamp.size()));
   }
   return result;
 }
