@@ -7,6 +7,7 @@
 #include <accel/config/flags.hpp>
 #include <accel/config/keys.hpp>
 #include <accel/config/merge.hpp>
+#include <accel/config/notes.hpp>
 #include <accel/config/policy_header.hpp>
 #include <accel/config/policy_names.hpp>
 #include <accel/config/search.hpp>

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <accel/checkpoint/file.hpp>
+#include <accel/checkpoint/manifest.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -21,9 +22,6 @@
 #include <vector>
 
 namespace accel {
-
-/// The file that makes a folder a state.
-inline constexpr const char* state_manifest = "accel_state.json";
 
 /// The ranks that save together. All see the folder through one file system.
 struct SaveGroup {

@@ -10,7 +10,7 @@
 //   fsdp_reshard_after_forward: FULL_SHARD       fsdp_sharding_strategy: FULL_SHARD   (version 1)
 #pragma once
 
-#include <accel/config/document.hpp>
+#include <accel/config/node.hpp>
 
 namespace accel::detail {
 

@@ -41,11 +41,6 @@ std::string to_text(const PolicyNames& names);
 /// validate().
 PolicyNames policy_names(const Config& config);
 
-/// A configuration that means these policies, the smallest there is (2 processes for ddp). Takes
-/// FSDP's names (full_shard) and any white space. Throws Error(config) where a spelling is not one
-/// of a shipped policy, or no configuration means it.
-Config config_of(const PolicyNames& names);
-
 /// Micro-batches of one optimizer step, wherever the configuration says it.
 std::int64_t accumulation_steps(const Config& config);
 

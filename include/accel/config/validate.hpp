@@ -11,7 +11,6 @@
 #include <accel/config/faults.hpp>
 
 #include <string>
-#include <vector>
 
 namespace accel {
 
@@ -20,9 +19,5 @@ void check_rules(const Config& config, const std::string& where, Faults& faults)
 
 /// Throws Error(config) with all broken rules.
 void validate(const Config& config, const std::string& where = "configuration");
-
-/// What is legal and yet not what it looks like: keys that are set and have no effect. One sentence
-/// each.
-std::vector<std::string> config_notes(const Config& config);
 
 }  // namespace accel

@@ -5,15 +5,14 @@
 // function of the user replaces. Comes after dataset.hpp; the batch has the samples' structure, so
 // that detail/nested.hpp can walk it.
 //
-//   sample                                      batch
-//   at::Tensor                                  the tensors stacked along a new dim 0
-//   a number                                    a 1-dim tensor: bool, int64 for every integer,
-//   float32 or float64 std::vector or std::array of numbers        a 2-dim tensor, one row a
-//   sample; the lengths must be equal std::string                                 a std::vector of
-//   them std::pair, std::tuple, torch::data::Example the same, of batches; an Example without a
-//   target is its data other std::vector and std::array, std::map  the same, of batches; lengths
-//   and keys must be equal a struct that Boost.Hana knows              the same struct; its members
-//   must have the type of their own batch
+//   sample                            batch
+//   at::Tensor                        the tensors stacked along a new dim 0
+//   number                            a 1-dim tensor of bool, int64, float32 or float64
+//   vector or array of numbers        a 2-dim tensor, one row a sample; lengths must be equal
+//   std::string                       a std::vector of them
+//   pair, tuple, torch Example        the same, of batches; an Example without a target is its data
+//   other vector or array, map        the same, of batches; lengths and keys must be equal
+//   struct that Boost.Hana knows      the same struct; members must have the type of their batch
 #pragma once
 
 #include <accel/detail/error.hpp>
@@ -71,10 +70,10 @@ using BatchNumber = std::conditional_t<
 struct Collator {
   template <class T>
   static auto rows(std::vector<T>) {
-    static_assert(unmet<"no rule", T>,
-                  "accel: default_collate needs tensors, numbers, strings, or containers and "
-                  "structs of them; adapt the "
-                  "struct with BOOST_HANA_ADAPT_STRUCT, or pass a collate function");
+    static_assert(
+        unmet<"no rule", T>,
+        "accel: default_collate needs tensors, numbers, strings, or containers and structs of "
+        "them; adapt the struct with BOOST_HANA_ADAPT_STRUCT, or pass a collate function");
   }
 
   static at::Tensor rows(std::vector<at::Tensor> column) { return stack_samples(column); }
@@ -175,10 +174,10 @@ struct Collator {
     boost::hana::for_each(boost::hana::accessors<T>(), [&](auto member) {
       auto get = boost::hana::second(member);
       using Member = std::remove_cvref_t<decltype(get(batch))>;
-      static_assert(std::is_same_v<decltype(rows(std::vector<Member>())), Member>,
-                    "accel: a struct is collated into a batch of its own type, so its members need "
-                    "the type that their "
-                    "batch has; use at::Tensor for numbers, or pass a collate function");
+      static_assert(
+          std::is_same_v<decltype(rows(std::vector<Member>())), Member>,
+          "accel: a struct is collated into a batch of its own type, so its members need the type "
+          "that their batch has; use at::Tensor for numbers, or pass a collate function");
       get(batch) = rows(part(column, [get](T& sample) -> Member& { return get(sample); }));
     });
     return batch;

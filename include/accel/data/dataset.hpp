@@ -44,26 +44,26 @@ template <class Dataset>
 concept ReadsSamples = requires(Dataset& dataset, std::size_t index) { dataset.get(index); };
 
 template <class Dataset>
-concept IsIndexed = requires(Dataset& dataset, std::size_t index) { dataset[index]; };
+concept IsIndexed = requires(const Dataset& dataset, std::size_t index) { dataset[index]; };
 
 }  // namespace detail
 
 /// A dataset whose samples are numbered 0 .. size()-1 and can be read in any order:
-///   size()                 a number, or a std::optional of one that is never empty
+///   size()              a number, or a std::optional of one that is never empty
 ///   and one of
-///   get_batch(indices)     the samples `indices` (c10::ArrayRef<size_t>), as a batch, or as a
-///   std::vector of samples get(index)             one sample dataset[index]         one sample, as
-///   std::vector has it
-/// Reading the same index twice gives the same sample, unless its author wants it otherwise (the
-/// compiler cannot see that).
+///   get_batch(indices)  the samples `indices` (c10::ArrayRef<size_t>), as a batch or a std::vector
+///   get(index)          one sample
+///   dataset[index]      one sample of a const dataset, as std::vector has it
+/// Reading an index twice gives the same sample, unless its author wants it otherwise (the compiler
+/// cannot see that).
 template <class Dataset>
 concept MapDataset =
     (detail::Counted<Dataset> && (detail::ReadsBatches<Dataset> || detail::ReadsSamples<Dataset> ||
                                   detail::IsIndexed<Dataset>)) ||
-    detail::unmet<"accel: a loader needs a dataset with size() and get(index), get_batch(indices) "
-                  "or operator[]; "
-                  "use a std::vector of samples, a torch::data dataset, or add those members",
-                  Dataset>;
+    detail::unmet<
+        "accel: a loader needs a dataset with size() and get(index), get_batch(indices) or "
+        "operator[]; use a std::vector of samples, a torch::data dataset, or add those members",
+        Dataset>;
 
 namespace detail {
 
@@ -106,7 +106,7 @@ template <class Dataset>
 concept ReadsConst =
     (ReadsBatches<Dataset> && ReadsBatches<const Dataset>) ||
     (!ReadsBatches<Dataset> && ReadsSamples<Dataset> && ReadsSamples<const Dataset>) ||
-    (!ReadsBatches<Dataset> && !ReadsSamples<Dataset> && IsIndexed<const Dataset>);
+    (!ReadsBatches<Dataset> && !ReadsSamples<Dataset> && IsIndexed<Dataset>);
 
 }  // namespace detail
 }  // namespace accel

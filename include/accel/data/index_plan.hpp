@@ -9,10 +9,9 @@
 // A round is one batch on every rank. It covers a run of neighbouring positions, cut into one slice
 // a rank:
 //
-//     10 samples, batch_size 2, 2 ranks        round 0    round 1    round 2
-//       rank 0                                  0 1        4 5        8 9
-//       rank 1                                  2 3        6 7        0 1   <- starts over:
-//       even_batches
+//     10 samples, batch_size 2, 2 ranks     round 0   round 1   round 2
+//       rank 0                                0 1       4 5       8 9
+//       rank 1                                2 3       6 7       0 1     even_batches starts over
 //
 // With split_batches, `batch_size` is the size of a whole round; else it is the size of a slice.
 // That is all the difference.
@@ -31,11 +30,9 @@ struct IndexPlanOptions {
   std::int64_t batch_size = 1;  ///< of one rank; with `split_batches`, of all ranks together
   int num_processes = 1;
   int process_index = 0;
-  bool drop_last = false;    ///< leave the last round out if there are not enough samples for it
-  bool even_batches = true;  ///< fill the last round with the epoch's first samples, so that ranks
-                             ///< have equal batches
-  bool split_batches =
-      false;  ///< cut one batch into slices, instead of giving each rank a batch of its own
+  bool drop_last = false;      ///< leave the last round out if it lacks samples
+  bool even_batches = true;    ///< fill the last round with the epoch's first samples
+  bool split_batches = false;  ///< cut one batch into slices; else each rank has its own
 };
 
 /// The order in which an epoch visits the samples: 0, 1, 2, ... or a permutation that somebody else

@@ -93,8 +93,7 @@ class Loader {
     if (options_.num_workers > 0 && !Reader::can_be_cloned)
       fail(ErrorCategory::config,
            "num_workers is {}, but the dataset can neither be read through a const reference nor "
-           "copied; make its get() or "
-           "get_batch() const, or use num_workers = 0",
+           "copied; make its get() or get_batch() const, or use num_workers = 0",
            options_.num_workers);
     cursor_ =
         std::make_shared<LoaderCursor>(make_plan(options_, placement_, dataset_size(dataset())),

@@ -21,27 +21,32 @@ namespace accel {
 struct DataLoaderOptions {
   std::int64_t batch_size = 1;  ///< of one rank; with `split_batches`, of all ranks together
   bool shuffle = false;         ///< another order each epoch, the same on every rank
-  bool drop_last = false;       ///< leave the last round out if there are not enough samples for it
-  bool even_batches = true;  ///< fill the last round with the epoch's first samples, so that ranks
-                             ///< have equal batches
-  bool split_batches =
-      false;  ///< cut one batch into slices, instead of giving each rank a batch of its own
-  int num_workers = 0;      ///< threads that read ahead; 0 reads when the batch is asked for
-  int prefetch_factor = 2;  ///< batches that each of them may be ahead
-  std::optional<std::uint64_t> data_seed =
-      std::nullopt;           ///< of the order; empty: the seed of the default CPU generator
-  bool non_blocking = false;  ///< copy to a CUDA device from pinned memory while the host goes on
+  bool drop_last = false;       ///< leave the last round out if it lacks samples
+  bool even_batches = true;     ///< fill the last round with the epoch's first samples
+  bool split_batches = false;   ///< cut one batch into slices; else each rank has its own
+  int num_workers = 0;          ///< threads that read ahead; 0 reads when a batch is asked for
+  int prefetch_factor = 2;      ///< batches that each of them may be ahead
+
+  /// Of the order; without it, the seed that the default CPU generator was given.
+  std::optional<std::uint64_t> data_seed = std::nullopt;
+
+  /// Copy to a CUDA device from pinned memory while the host goes on.
+  bool non_blocking = false;
 };
 
 /// Where a loader runs. The default is one process that leaves batches where they are.
 struct LoaderPlacement {
   int process_index = 0;
   int num_processes = 1;
-  std::optional<c10::Device> device = std::nullopt;  ///< where batches are moved to
-  std::shared_ptr<ActiveLoaders> active_loaders =
-      nullptr;  ///< who is told which loader is being iterated
-  std::optional<std::uint64_t> seed =
-      std::nullopt;  ///< the seed that ranks agreed on; `data_seed` goes before it
+
+  /// Where batches are moved to.
+  std::optional<c10::Device> device = std::nullopt;
+
+  /// Who is told which loader is being iterated.
+  std::shared_ptr<ActiveLoaders> active_loaders = nullptr;
+
+  /// The seed that ranks agreed on; a loader's `data_seed` goes before it.
+  std::optional<std::uint64_t> seed = std::nullopt;
 };
 
 namespace detail {

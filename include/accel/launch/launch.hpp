@@ -28,18 +28,21 @@ namespace accel {
 
 /// What to start, and how.
 struct LaunchJob {
-  std::vector<std::string>
-      command;  ///< the program (looked up in PATH) and its arguments, the same for every rank
+  /// The program (looked up in PATH) and its arguments, the same for every rank.
+  std::vector<std::string> command;
   int num_processes = 1;
-  std::optional<int> main_process_port;  ///< MASTER_PORT; none or 0: a free one, from the system
-  std::optional<int>
-      num_cpu_threads_per_process;  ///< OMP_NUM_THREADS; none: the caller's, else cores / ranks
-  std::map<std::string, std::string>
-      environment;  ///< further variables of every rank; these win over the caller's
+
+  std::optional<int> main_process_port;            ///< MASTER_PORT; none or 0: a free one
+  std::optional<int> num_cpu_threads_per_process;  ///< none: the caller's, else cores / ranks
+
+  /// Further variables of every rank; these win over the caller's.
+  std::map<std::string, std::string> environment;
+
   std::chrono::milliseconds grace_period{30'000};  ///< from SIGTERM to SIGKILL
-  std::filesystem::path log_dir;  ///< rank r writes <log_dir>/<r>/stdout.log and stderr.log; empty:
-                                  ///< the caller's output
-  bool quiet = false;             ///< say nothing of ranks that fail
+
+  /// Rank r writes <log_dir>/<r>/stdout.log and stderr.log; empty: to the caller's output.
+  std::filesystem::path log_dir;
+  bool quiet = false;  ///< say nothing of ranks that fail
 };
 
 /// Runs the job to its end. Returns 0 if every rank did; the exit code of the first rank that

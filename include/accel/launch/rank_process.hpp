@@ -36,9 +36,9 @@ struct RankStart {
   std::vector<std::string> arguments;    ///< its own name first
   std::vector<std::string> environment;  ///< "NAME=value"
   std::optional<int> inherited_fd;       ///< stays open in the program although it is FD_CLOEXEC
-  int input = -1;                        ///< becomes stdin; -1: the caller's
-  int output = -1;                       ///< becomes stdout; -1: the caller's
-  int error = -1;                        ///< becomes stderr; -1: the caller's
+  FileDescriptor input;                  ///< becomes stdin; none: the caller's
+  FileDescriptor output;                 ///< becomes stdout; none: the caller's
+  FileDescriptor error;                  ///< becomes stderr; none: the caller's
   sigset_t signal_mask{};                ///< the program's
 };
 

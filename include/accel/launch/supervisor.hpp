@@ -6,6 +6,7 @@
 // end before everything that ranks have started has.
 #pragma once
 
+#include <accel/launch/event_set.hpp>
 #include <accel/launch/launch.hpp>
 #include <accel/launch/listening_socket.hpp>
 #include <accel/launch/rank_process.hpp>
@@ -47,14 +48,14 @@ class Supervisor {
   void on_end(Rank& rank, int status);
   void reap();
   void stop(int signal, std::chrono::milliseconds grace);
+  void stop_leftovers();
   void kill_all();
 
-  [[nodiscard]] bool any_running() const;
+  [[nodiscard]] std::vector<int> running() const;
   [[nodiscard]] int index_of(const Rank& rank) const {
     return static_cast<int>(&rank - ranks_.data());
   }
   [[nodiscard]] std::string ending_of(const Rank& rank) const;
-  [[nodiscard]] std::string list_of_running() const;
   void report(const std::string& sentence) const;
   void report_others() const;
   [[nodiscard]] int exit_code() const;
@@ -65,14 +66,15 @@ class Supervisor {
   FileDescriptor lifeline_;
   sigset_t signal_mask_;
   FileDescriptor signals_;
-  FileDescriptor events_;
+  EventSet events_;
   std::vector<Rank> ranks_;
 
   std::optional<int> first_failure_;  ///< the rank that failed before anything was stopped
   std::optional<int> signal_;         ///< what the launcher was told to end with
-  std::optional<Clock::time_point> kill_time_;  ///< set once the job is being stopped
-  Clock::time_point stop_time_;                 ///< when that began
-  std::vector<int> killed_;                     ///< ranks that outlived the grace period
+  std::optional<Clock::time_point> kill_time_;       ///< set once the job is being stopped
+  Clock::time_point stop_time_;                      ///< when that began
+  std::optional<Clock::time_point> leftovers_told_;  ///< when last, see stop_leftovers
+  std::vector<int> killed_;                          ///< ranks that outlived the grace period
 };
 
 }  // namespace accel::detail

@@ -348,7 +348,7 @@ TEST_CASE("an optimizer of another type, and a parameter of no model, are named"
 }
 
 TEST_CASE("the CPU generator continues where it was saved") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   torch::manual_seed(42);
   torch::randn({3});  // leaves a cached normal
   const auto state = accel::rng_state();

@@ -98,7 +98,7 @@ TEST_CASE("B22 (i) strided, scalar and empty tensors") {
 }
 
 TEST_CASE("B22 (ii) bfloat16") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto path = scratch / "m.safetensors";
   const auto tensor = torch::tensor({1.0, -2.5, 3.140625}).to(torch::kBFloat16);
   save_safetensors(path, {{"w", tensor}});
@@ -107,7 +107,7 @@ TEST_CASE("B22 (ii) bfloat16") {
 }
 
 TEST_CASE("B22 (iii) metadata without a tensor") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto path = scratch / "m.safetensors";
   save_safetensors(path, {}, {{"note", "only text"}});
   const auto loaded = load_safetensors(path);
@@ -116,7 +116,7 @@ TEST_CASE("B22 (iii) metadata without a tensor") {
 }
 
 TEST_CASE("every type and layout comes back with its bits, aligned for its type") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto path = scratch / "m.safetensors";
   torch::manual_seed(0);
   NamedTensors tensors;
@@ -155,7 +155,7 @@ TEST_CASE("every type and layout comes back with its bits, aligned for its type"
 }
 
 TEST_CASE("a tensor that the format cannot hold is refused, and an old file stays") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto path = scratch / "m.safetensors";
   save_safetensors(path, {{"w", torch::ones({2})}});
   const auto refused = [&](const at::Tensor& tensor) {
@@ -182,7 +182,7 @@ TEST_CASE("a tensor that the format cannot hold is refused, and an old file stay
 }
 
 TEST_CASE("a damaged file is refused, naming file and tensor") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto path = scratch / "m.safetensors";
   save_safetensors(path, {{"mask", torch::tensor({true, false})}});
   auto file = accel::read_text(path);
@@ -201,7 +201,7 @@ TEST_CASE("a damaged file is refused, naming file and tensor") {
 }
 
 TEST_CASE("B22 (iv) shards of at most 100 bytes; a later save into one file removes them") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const NamedTensors tensors{{"a", torch::arange(15, torch::kFloat)},
                              {"b", torch::arange(15, torch::kFloat)},
                              {"c", torch::arange(100, torch::kFloat)}};
@@ -247,7 +247,7 @@ TEST_CASE("B22 (iv) shards of at most 100 bytes; a later save into one file remo
 }
 
 TEST_CASE("shards that do not belong together are refused") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto save = [](const fs::path& folder, float value) {
     save_safetensors_sharded(folder,
                              {{"a", torch::full({15}, value)}, {"b", torch::full({15}, value)}}, {},
@@ -286,7 +286,7 @@ TEST_CASE("shards that do not belong together are refused") {
 }
 
 TEST_CASE("B22 (v) a seeded Linear has Python's names, types and values") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto path = scratch / "model.safetensors";
   torch::manual_seed(0);
   torch::nn::Linear linear(2, 3);
@@ -305,7 +305,7 @@ TEST_CASE("B22 (v) a seeded Linear has Python's names, types and values") {
 }
 
 TEST_CASE("tensors are a part of a state folder") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   write_state_folder(scratch / "state", {}, [](accel::StateParts& parts) {
     add_tensors(parts, "model", {{"w", torch::ones({2})}}, {{"note", "x"}});
   });

@@ -107,9 +107,7 @@ main_process_port: 65536
 
 TEST_CASE("a key that is given twice is a fault in both formats, and across old and new names") {
   CHECK(fault_of("num_processes: 2\nuse_cpu: no\nnum_processes: 3\n") ==
-        "2 faults in the configuration:\n"
-        "  a.yaml:3: 'num_processes' is given already on line 1; remove one\n"
-        "  a.yaml:3: num_processes: this is given already on line 1; remove one");
+        "a.yaml:3: 'num_processes' is given already on line 1; remove one");
   CHECK_THAT(fault_of("{\"use_cpu\": true,\n\"use_cpu\": false}", "a.json"),
              ContainsSubstring("a.json:2: 'use_cpu' is given already on line 1; remove one"));
   CHECK(fault_of("fsdp_config:\n  min_num_params: 1\n  fsdp_min_num_params: 2\n") ==

@@ -4,6 +4,7 @@
 // A configuration means policies that exist and go together, and policies mean a configuration.
 #include "random_config.hpp"
 
+#include <accel/config/config_of.hpp>
 #include <accel/config/policy_names.hpp>
 #include <accel/config/validate.hpp>
 #include <accel/config/yaml.hpp>

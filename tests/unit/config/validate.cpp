@@ -3,6 +3,7 @@
 //
 // Each rule between keys: broken it is one sentence, mended as the sentence says it is none.
 #include <accel/config/validate.hpp>
+#include <accel/config/notes.hpp>
 #include <accel/config/yaml.hpp>
 #include <accel/detail/error.hpp>
 

@@ -140,6 +140,16 @@ TEST_CASE("grandchildren end with the job: after a failure, after SIGTERM, after
     job.send(SIGTERM);
     CHECK(job.finish().status == 143);
   }
+  SECTION("a rank that answers SIGTERM by starting one more") {
+    LaunchedJob job(
+        shell({"--num_processes", "2"},
+              "trap 'sleep 1000 & exit 0' TERM; echo ready; while :; do sleep 0.01; done"));
+    REQUIRE(job.lines(2) == all_ready);
+    job.send(SIGTERM);
+    const auto finished = job.finish();
+    CHECK(finished.status == 143);
+    CHECK(finished.seconds < 20.0);  // SIGTERM was enough
+  }
   SECTION("after a good end") {
     LaunchedJob job(shell({"--num_processes", "2"}, "sleep 1000 & (setsid sleep 1000 &) ; exit 0"));
     const auto finished = job.finish();

@@ -43,7 +43,7 @@ using Names = std::set<std::string>;
 }  // namespace
 
 TEST_CASE("B19 thirteen saves with a limit of three leave 10, 11, 12") {
-  const ScratchFolder root;
+  const ScratchFolder root(accel_test::memory_folder());
   for (const char* foreign : {"checkpoint_best", "checkpoint_007x", "checkpoint_007", "notes"}) {
     fs::create_directory(root / foreign);
     accel::write_text(root / foreign / "keep", "x");
@@ -87,7 +87,7 @@ TEST_CASE("B19 thirteen saves with a limit of three leave 10, 11, 12") {
 }
 
 TEST_CASE("B19 a foreign checkpoint_1000 never costs the new save") {
-  const ScratchFolder root;
+  const ScratchFolder root(accel_test::memory_folder());
   fs::create_directory(root / "checkpoint_1000");
   accel::write_text(root / "checkpoint_1000/model.safetensors", "of an older run");
   for (const int limit : {1, 3}) {
@@ -105,7 +105,7 @@ TEST_CASE("B19 a foreign checkpoint_1000 never costs the new save") {
 }
 
 TEST_CASE("B19 the old state goes only after the new one is whole") {
-  const ScratchFolder root;
+  const ScratchFolder root(accel_test::memory_folder());
   CheckpointSeries series(root.path(), 1);
   save(series, 1);
   CHECK_THROWS(series.save({}, [](StateParts& parts) {
@@ -120,7 +120,7 @@ TEST_CASE("B19 the old state goes only after the new one is whole") {
 }
 
 TEST_CASE("an interrupted removal is finished, and never taken for a state") {
-  const ScratchFolder root;
+  const ScratchFolder root(accel_test::memory_folder());
   CheckpointSeries series(root.path(), 2);
   save(series);
   save(series);
@@ -132,7 +132,7 @@ TEST_CASE("an interrupted removal is finished, and never taken for a state") {
 }
 
 TEST_CASE("damaged and interrupted states are passed over") {
-  const ScratchFolder root;
+  const ScratchFolder root(accel_test::memory_folder());
   CHECK(accel::latest_complete(root / "absent") == std::nullopt);
   CHECK(accel::latest_complete(root.path()) == std::nullopt);
   CheckpointSeries series(root.path());

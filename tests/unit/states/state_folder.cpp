@@ -108,7 +108,7 @@ TEST_CASE("a state comes back as it was written") {
 }
 
 TEST_CASE("a fault of the caller is named before anything is written") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto failing = [&](const std::function<void(StateParts&)>& fill) {
     return error_of([&] { write_state_folder(scratch / "state", {}, fill); });
   };
@@ -136,7 +136,7 @@ TEST_CASE("a fault of the caller is named before anything is written") {
 }
 
 TEST_CASE("a damaged state is refused and the part is named") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto folder = scratch / "state";
   const auto write = [&] {
     write_state_folder(folder, {}, [](StateParts& parts) {
@@ -173,7 +173,7 @@ TEST_CASE("a damaged state is refused and the part is named") {
 }
 
 TEST_CASE("saving over a state replaces its parts and keeps what no save wrote") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto folder = scratch / "run";
   fs::create_directories(folder / "logs/deep");
   std::ofstream open_log(folder / "logs/metrics.jsonl");
@@ -198,7 +198,7 @@ TEST_CASE("saving over a state replaces its parts and keeps what no save wrote")
 }
 
 TEST_CASE("a link to a folder stays a link") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   fs::create_directory(scratch / "disk");
   fs::create_directory_symlink(scratch / "disk", scratch / "latest");
   write_state_folder(scratch / "latest", {}, [](StateParts& parts) { parts.add_json("a", 1); });
@@ -207,7 +207,7 @@ TEST_CASE("a link to a folder stays a link") {
 }
 
 TEST_CASE("without an exchange of folders, the old state is readable until the new one is") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto folder = scratch / "state";
   const auto write = [&](const std::string& content) {
     write_state_folder(folder, {},
@@ -232,7 +232,7 @@ TEST_CASE("without an exchange of folders, the old state is readable until the n
 }
 
 TEST_CASE("B20 a save killed between model and optimizer leaves the one before it") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto first = scratch / "checkpoint_1";
   const auto second = scratch / "checkpoint_2";
   CHECK(save_by_two(first, "1")[0].error.empty());
@@ -265,7 +265,7 @@ TEST_CASE("B20 a save killed between model and optimizer leaves the one before i
 }
 
 TEST_CASE("B20 a save killed over an older state of the same name leaves the older state") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto folder = scratch / "state";
   save_by_two(folder, "old");
   for (const char* victim : {"model_killed", "aaa_killed", "zzz_killed"}) {
@@ -286,7 +286,7 @@ TEST_CASE("B20 a save killed over an older state of the same name leaves the old
 }
 
 TEST_CASE("B20 a full disk or an unusable folder on rank 0 is an error on both ranks") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto folder = scratch / "state";
   save_by_two(folder, "old");
   SECTION("full disk") {
@@ -346,7 +346,7 @@ TEST_CASE("B20 a full disk or an unusable folder on rank 0 is an error on both r
 }
 
 TEST_CASE("B20 twenty saves in a row from both ranks") {
-  const ScratchFolder scratch;
+  const ScratchFolder scratch(accel_test::memory_folder());
   const auto ends = run_two_ranks([&](int rank, const auto& all_agree) {
     for (int round = 0; round < 20; ++round) {
       const auto content = std::to_string(round);

@@ -2,18 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bodies of checkpoint/optimizer_state.hpp. Reads and writes the public state() and param_groups()
-// of LibTorch's optimizers; the two `visit_` functions list the fields of each type once, for both
-// directions.
+// of LibTorch's optimizers.
 #include <accel/checkpoint/optimizer_state.hpp>
 
+#include <accel/checkpoint/optimizer_fields.hpp>
 #include <accel/detail/error.hpp>
-
-#include <c10/util/Type.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
 
 #include <ATen/ops/empty_like.h>
 
@@ -26,8 +19,6 @@
 #include <memory>
 #include <set>
 #include <tuple>
-#include <type_traits>
-#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -38,85 +29,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t optimizer_format = 1;
-
-template <class OptionsType, class ParamStateType>
-struct OptimizerKind {
-  using Options = OptionsType;
-  using ParamState = ParamStateType;
-  const char* name;
-};
-
-// Exact types: a class derived from AdamW may have state of its own, which would be lost in
-// silence.
-template <class Visitor>
-void visit_kind(const torch::optim::Optimizer& optimizer, Visitor&& visitor) {
-  namespace optim = torch::optim;
-  const auto& type = typeid(optimizer);
-  if (type == typeid(optim::AdamW)) {
-    visitor(OptimizerKind<optim::AdamWOptions, optim::AdamWParamState>{"AdamW"});
-  } else if (type == typeid(optim::Adam)) {
-    visitor(OptimizerKind<optim::AdamOptions, optim::AdamParamState>{"Adam"});
-  } else if (type == typeid(optim::SGD)) {
-    visitor(OptimizerKind<optim::SGDOptions, optim::SGDParamState>{"SGD"});
-  } else if (type == typeid(optim::Adagrad)) {
-    visitor(OptimizerKind<optim::AdagradOptions, optim::AdagradParamState>{"Adagrad"});
-  } else if (type == typeid(optim::RMSprop)) {
-    visitor(OptimizerKind<optim::RMSpropOptions, optim::RMSpropParamState>{"RMSprop"});
-  } else {
-    fail(ErrorCategory::checkpoint,
-         "the state of a {} cannot be saved or loaded; AdamW, Adam, SGD, Adagrad and RMSprop can",
-         c10::demangle(type.name()));
-  }
-}
-
-template <class Options, class Field>
-void visit_options(Options& options, Field&& field) {
-  using Type = std::remove_const_t<Options>;
-  namespace optim = torch::optim;
-  field("lr", options.lr());
-  field("weight_decay", options.weight_decay());
-  if constexpr (std::same_as<Type, optim::AdamWOptions> || std::same_as<Type, optim::AdamOptions>) {
-    field("betas", options.betas());
-    field("eps", options.eps());
-    field("amsgrad", options.amsgrad());
-  } else if constexpr (std::same_as<Type, optim::SGDOptions>) {
-    field("momentum", options.momentum());
-    field("dampening", options.dampening());
-    field("nesterov", options.nesterov());
-  } else if constexpr (std::same_as<Type, optim::AdagradOptions>) {
-    field("lr_decay", options.lr_decay());
-    field("initial_accumulator_value", options.initial_accumulator_value());
-    field("eps", options.eps());
-  } else {
-    static_assert(std::same_as<Type, optim::RMSpropOptions>);
-    field("alpha", options.alpha());
-    field("eps", options.eps());
-    field("momentum", options.momentum());
-    field("centered", options.centered());
-  }
-}
-
-template <class ParamState, class Field>
-void visit_state(ParamState& state, Field&& field) {
-  using Type = std::remove_const_t<ParamState>;
-  namespace optim = torch::optim;
-  if constexpr (std::same_as<Type, optim::SGDParamState>) {
-    field("momentum_buffer", state.momentum_buffer());
-  } else {
-    field("step", state.step());
-    if constexpr (std::same_as<Type, optim::AdagradParamState>) {
-      field("sum", state.sum());
-    } else if constexpr (std::same_as<Type, optim::RMSpropParamState>) {
-      field("square_avg", state.square_avg());
-      field("momentum_buffer", state.momentum_buffer());
-      field("grad_avg", state.grad_avg());
-    } else {
-      field("exp_avg", state.exp_avg());
-      field("exp_avg_sq", state.exp_avg_sq());
-      field("max_exp_avg_sq", state.max_exp_avg_sq());
-    }
-  }
-}
 
 // The names of each group's parameters; one that stands in a group twice (tied weights) counts
 // once.

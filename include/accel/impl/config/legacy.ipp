@@ -21,7 +21,7 @@ bool is_strategy(std::string_view text) {
 
 void translate_top(Node& root) {
   for (auto& [key, value] : root.children) {
-    const bool yes = value.kind == Kind::boolean && json_text(value) == "true";
+    const bool yes = value.kind == Kind::boolean && is_true(value.text);
     if (key == "fp16" && value.kind == Kind::boolean && root.find("mixed_precision") == nullptr) {
       key = "mixed_precision";
       value.text = yes ? "fp16" : "no";
@@ -29,7 +29,7 @@ void translate_top(Node& root) {
     } else if (key == "dynamo_backend" && root.find("dynamo_config") == nullptr) {
       key = "dynamo_config";
       Node section{Kind::map, {}, value.line, {}};
-      if (value.text != "NO") section.children.emplace_back("dynamo_backend", std::move(value));
+      if (value.text != "NO") section.children.push_back({"dynamo_backend", std::move(value)});
       value = std::move(section);
     }
   }

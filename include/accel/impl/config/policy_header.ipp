@@ -3,6 +3,7 @@
 //
 // Body of config/policy_header.hpp.
 #include <accel/config/policy_header.hpp>
+#include <accel/config/cpp_name.hpp>
 #include <accel/config/expression.hpp>
 #include <accel/config/wording.hpp>
 #include <accel/detail/error.hpp>
@@ -20,26 +21,11 @@ namespace {
 
 using detail::Expression;
 
-// Identifiers with :: between them. Keywords are left to the compiler, which names them better.
-bool is_qualified_name(std::string_view name) {
-  for (;;) {
-    const auto end = name.find("::");
-    const auto part = name.substr(0, end);
-    const bool begins = !part.empty() && std::isdigit(static_cast<unsigned char>(part[0])) == 0;
-    const bool whole = std::ranges::all_of(part, [](char letter) {
-      return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
-    });
-    if (!begins || !whole) return false;
-    if (end == std::string_view::npos) return true;
-    name.remove_prefix(end + 2);
-  }
-}
-
 // Policies are in accel; the classes inside wrap<...> are the user's, and numbers are numbers.
 std::string in_cpp(const Expression& expression, std::set<std::string>& modules,
                    bool of_user = false) {
   if (of_user) {
-    if (!is_qualified_name(expression.name) || !expression.arguments.empty()) {
+    if (!detail::is_qualified_name(expression.name) || !expression.arguments.empty()) {
       detail::fail(ErrorCategory::config,
                    "{}: wrap<...> in a generated header needs plain names of classes; derive a "
                    "class from it "
@@ -78,7 +64,7 @@ std::string on_one_line(std::string text) {
 }  // namespace
 
 std::string policy_header(const PolicyNames& names, const PolicyHeaderOptions& options) {
-  if (!is_qualified_name(options.name_space)) {
+  if (!detail::is_qualified_name(options.name_space)) {
     detail::fail(ErrorCategory::config,
                  "--namespace {}: this is not the name of a namespace; write app or my::app",
                  detail::in_quotes(options.name_space));

@@ -4,6 +4,7 @@
 // Body of config/reader.hpp.
 #include <accel/config/reader.hpp>
 #include <accel/config/document.hpp>
+#include <accel/config/json_document.hpp>
 #include <accel/config/keys.hpp>
 #include <accel/config/legacy.hpp>
 #include <accel/config/wording.hpp>

@@ -3,13 +3,13 @@
 //
 // Body of config/validate.hpp.
 #include <accel/config/validate.hpp>
+#include <accel/config/cpp_name.hpp>
 #include <accel/config/keys.hpp>
 #include <accel/config/wording.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdint>
 #include <string_view>
 
@@ -20,24 +20,6 @@ using Type = DistributedType;
 
 bool shards(const Config& config) {
   return config.distributed_type == Type::fsdp || config.distributed_type == Type::deepspeed;
-}
-
-// A class name as C++ spells it: identifiers with :: between them.
-bool is_class_name(std::string_view name) {
-  bool at_start = true;
-  for (std::size_t i = 0; i < name.size(); ++i) {
-    const auto letter = static_cast<unsigned char>(name[i]);
-    if (name.substr(i).starts_with("::") && !at_start) {
-      at_start = true;
-      ++i;
-    } else if (std::isalpha(letter) != 0 || letter == '_' ||
-               (!at_start && std::isdigit(letter) != 0)) {
-      at_start = false;
-    } else {
-      return false;
-    }
-  }
-  return !at_start;
 }
 
 // One group of rules a function; `fault` takes a format and its arguments.
@@ -130,7 +112,7 @@ class Rules {
   void units() {
     const auto& f = config_.fsdp;
     for (const auto& name : f.transformer_layer_cls_to_wrap) {
-      if (!is_class_name(name)) {
+      if (!detail::is_qualified_name(name)) {
         fault(
             "fsdp_transformer_layer_cls_to_wrap: {} is not the name of a class; write BlockImpl or "
             "my::BlockImpl",
@@ -300,30 +282,6 @@ void validate(const Config& config, const std::string& where) {
   Faults faults;
   check_rules(config, where, faults);
   faults.throw_if_any();
-}
-
-std::vector<std::string> config_notes(const Config& config) {
-  static const Config standard;
-  std::vector<std::string> notes;
-  std::vector<std::string_view> unused;
-  for (const auto& key : config_keys()) {
-    const bool elsewhere =
-        (key.section() == "fsdp_config" && config.distributed_type != Type::fsdp) ||
-        (key.section() == "deepspeed_config" && config.distributed_type != Type::deepspeed);
-    if ((key.kept || elsewhere) && key.get(config) != key.get(standard))
-      unused.push_back(key.leaf());
-  }
-  for (const auto& [key, text] : config.foreign) unused.push_back(key);
-  for (const auto key : unused) {
-    notes.push_back(fmt::format("{} is kept for Python and has no effect here", key));
-  }
-  if (config.fsdp.auto_wrap_policy == WrapPolicy::no_wrap &&
-      config.distributed_type == Type::fsdp) {
-    notes.push_back("fsdp_auto_wrap_policy NO_WRAP would gather the whole model at once; units are "
-                    "found as with "
-                    "wrap_auto");
-  }
-  return notes;
 }
 
 }  // namespace accel

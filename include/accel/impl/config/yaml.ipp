@@ -3,7 +3,7 @@
 //
 // Body of config/yaml.hpp: the writers, and the doors of the reader.
 #include <accel/config/yaml.hpp>
-#include <accel/config/document.hpp>
+#include <accel/config/json_document.hpp>
 #include <accel/config/keys.hpp>
 #include <accel/config/reader.hpp>
 #include <accel/config/text_file.hpp>

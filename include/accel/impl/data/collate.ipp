@@ -20,8 +20,7 @@ at::Tensor stack_samples(const std::vector<at::Tensor>& samples) {
     if (other.sizes() != first.sizes())
       fail(ErrorCategory::data,
            "the samples of a batch have different shapes: [{}] for sample 0, [{}] for sample {}; "
-           "pad or crop them in the "
-           "dataset, or pass a collate function",
+           "pad or crop them in the dataset, or pass a collate function",
            fmt::join(first.sizes(), ", "), fmt::join(other.sizes(), ", "), i);
     if (other.scalar_type() != first.scalar_type())
       fail(ErrorCategory::data,
@@ -39,8 +38,7 @@ at::Tensor empty_batch(c10::IntArrayRef sizes, c10::ScalarType type) {
 void fail_lengths(const char* what, std::size_t first, std::size_t other, std::size_t sample) {
   fail(ErrorCategory::data,
        "the samples of a batch have different numbers of {}: {} for sample 0, {} for sample {}; "
-       "make them equal in the "
-       "dataset, or pass a collate function",
+       "make them equal in the dataset, or pass a collate function",
        what, first, other, sample);
 }
 

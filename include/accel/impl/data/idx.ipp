@@ -187,8 +187,7 @@ IdxFiles find_idx_files(const fs::path& directory, IdxSplit split) {
   if (!fs::is_directory(directory, error))
     fail(bad_data,
          "{}: not a directory; name the one that holds the IDX files (the Debian package "
-         "dataset-fashion-mnist puts them "
-         "in /usr/share/datasets/fashion-mnist)",
+         "dataset-fashion-mnist puts them in /usr/share/datasets/fashion-mnist)",
          directory.string());
   const auto find = [&](const char* what, int dims) {
     const auto names = names_of(split, what, dims);
@@ -204,8 +203,7 @@ IdxImages::IdxImages(const IdxFiles& files, const IdxOptions& options) {
       options.standard_deviation <= 0)
     fail(ErrorCategory::config,
          "images cannot be normalised with mean {} and standard deviation {}; use finite values, "
-         "the "
-         "second above 0",
+         "the second above 0",
          options.mean, options.standard_deviation);
   images_ = read_idx(files.images);
   if (images_.sizes.size() != 3 || images_.sizes[1] == 0 || images_.sizes[2] == 0)

@@ -40,8 +40,7 @@ void check(const IndexPlanOptions& options) {
   if (options.split_batches && options.batch_size % options.num_processes != 0)
     fail(ErrorCategory::config,
          "split_batches cuts a batch into equal parts, but batch_size {} is not a multiple of "
-         "num_processes {}; "
-         "use another batch_size, or split_batches = false",
+         "num_processes {}; use another batch_size, or split_batches = false",
          options.batch_size, options.num_processes);
 }
 

@@ -48,8 +48,7 @@ void LoaderCursor::load_state(const LoaderState& state) {
     if (state.samples != samples)
       fail(ErrorCategory::checkpoint,
            "the saved position is batch {} of an epoch over {} samples, but the dataset has {} "
-           "now; load it with the same "
-           "dataset, or call set_epoch({}) to begin the next epoch",
+           "now; load it with the same dataset, or call set_epoch({}) to begin the next epoch",
            batches, state.samples, samples, state.epoch + 1);
     // Compared by division, since a damaged state must not overflow.
     const std::int64_t round = plan_.total_batch_size();
@@ -63,8 +62,8 @@ void LoaderCursor::load_state(const LoaderState& state) {
     } else if (seen % round != 0) {
       fail(ErrorCategory::checkpoint,
            "the saved position is {} samples into the epoch ({} steps of {}), which is no whole "
-           "number of the {} samples "
-           "that a step takes now; resume with a total batch size that divides {}",
+           "number of the {} samples that a step takes now; resume with a total batch size that "
+           "divides {}",
            seen, batches, state.total_batch_size, round, seen);
     } else {
       batches = seen / round;

@@ -178,9 +178,8 @@ int launch(const LaunchJob& job) {
   // A keeper that was killed took the ranks with it, and what they had started is ours now.
   detail::kill_descendants();
   if (WIFEXITED(status)) return WEXITSTATUS(status);
-  detail::report_line(
-      fmt::format("the process that kept the ranks was killed by {}; the ranks were killed",
-                  detail::signal_name(WTERMSIG(status))));
+  detail::report_line(fmt::format("the process that kept the ranks was {}; the ranks were killed",
+                                  detail::ending(status)));
   constexpr int killed_by = 128;
   return killed_by + WTERMSIG(status);
 }

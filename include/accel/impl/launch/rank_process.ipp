@@ -59,9 +59,9 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   ::sigprocmask(SIG_SETMASK, &start.signal_mask, nullptr);
 
   bool ready = true;
-  if (start.input >= 0) ready = ready && ::dup2(start.input, STDIN_FILENO) >= 0;
-  if (start.output >= 0) ready = ready && ::dup2(start.output, STDOUT_FILENO) >= 0;
-  if (start.error >= 0) ready = ready && ::dup2(start.error, STDERR_FILENO) >= 0;
+  if (start.input) ready = ready && ::dup2(start.input.get(), STDIN_FILENO) >= 0;
+  if (start.output) ready = ready && ::dup2(start.output.get(), STDOUT_FILENO) >= 0;
+  if (start.error) ready = ready && ::dup2(start.error.get(), STDERR_FILENO) >= 0;
   if (start.inherited_fd) ready = ready && ::fcntl(*start.inherited_fd, F_SETFD, 0) == 0;
   if (ready) ::execve(start.path.c_str(), arguments, environment);
 

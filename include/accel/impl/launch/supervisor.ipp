@@ -11,7 +11,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,30 +28,19 @@ using std::chrono::milliseconds;
 
 namespace {
 
-/// What an event of the epoll set belongs to; ranks have their own number.
+/// The names of events; ranks go by their own number.
 constexpr std::uint32_t signal_event = 0xffffffffU;
 constexpr std::uint32_t lifeline_event = 0xfffffffeU;
 
 /// How long ranks have once the front process is gone: nobody waits for the job any more.
 constexpr milliseconds orphan_grace{3000};
 
+/// How often processes that ranks left running are told to stop.
+constexpr milliseconds reminder{500};
+
 /// A SIGINT this soon after another signal is the same wish, sent to the process and to its group
 /// (as `timeout` does).
 constexpr milliseconds same_wish{500};
-
-void add_event(int set, int fd, std::uint32_t name) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u32 = name;
-  if (::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) != 0)
-    fail(ErrorCategory::launch, "the ranks cannot be watched: {}", std::strerror(errno));
-}
-
-void remove_event(int set, FileDescriptor& fd) {
-  // Closing alone is not enough while a child that has not got to its exec holds a copy.
-  if (fd) ::epoll_ctl(set, EPOLL_CTL_DEL, fd.get(), nullptr);
-  fd.close();
-}
 
 FileDescriptor open_file(const std::filesystem::path& path, int flags) {
   FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0644));
@@ -75,11 +63,12 @@ Supervisor::Supervisor(const LaunchJob& job, std::string program, ListeningSocke
   sigemptyset(&watched);
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&watched, number);
   signals_ = FileDescriptor(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
-  events_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
-  if (!signals_ || !events_)
-    fail(ErrorCategory::launch, "the ranks cannot be watched: {}", std::strerror(errno));
-  add_event(events_.get(), signals_.get(), signal_event);
-  add_event(events_.get(), lifeline_.get(), lifeline_event);
+  if (!signals_)
+    fail(ErrorCategory::launch,
+         "the ranks cannot be watched: {}; raise the limit on open files (ulimit -n)",
+         std::strerror(errno));
+  events_.add(signals_, signal_event);
+  events_.add(lifeline_, lifeline_event);
 }
 
 int Supervisor::run() {
@@ -98,7 +87,6 @@ int Supervisor::run() {
 void Supervisor::start_all() {
   const auto caller = current_environment();
   const MeetingPoint meeting_point{socket_.port(), socket_.fd()};
-  const auto nothing = open_file("/dev/null", O_RDONLY);
   ranks_.resize(static_cast<std::size_t>(job_.num_processes));
   for (auto& rank : ranks_) {
     const int number = index_of(rank);
@@ -108,16 +96,12 @@ void Supervisor::start_all() {
     for (const auto& [name, value] : rank_environment(job_, number, meeting_point, caller))
       start.environment.push_back(fmt::format("{}={}", name, value));
     if (number == 0) start.inherited_fd = socket_.fd();
-    if (number != 0) start.input = nothing.get();
+    if (number != 0) start.input = open_file("/dev/null", O_RDONLY);
     start.signal_mask = signal_mask_;
-    FileDescriptor output;
-    FileDescriptor error;
     if (!job_.log_dir.empty()) {
       const auto folder = job_.log_dir / std::to_string(number);
-      output = open_file(folder / "stdout.log", O_WRONLY | O_CREAT | O_APPEND);
-      error = open_file(folder / "stderr.log", O_WRONLY | O_CREAT | O_APPEND);
-      start.output = output.get();
-      start.error = error.get();
+      start.output = open_file(folder / "stdout.log", O_WRONLY | O_CREAT | O_APPEND);
+      start.error = open_file(folder / "stderr.log", O_WRONLY | O_CREAT | O_APPEND);
     }
     try {
       rank.process = start_rank(start);
@@ -126,8 +110,7 @@ void Supervisor::start_all() {
            failure.what());
     }
     rank.running = true;
-    if (rank.process.pidfd)
-      add_event(events_.get(), rank.process.pidfd.get(), static_cast<std::uint32_t>(number));
+    if (rank.process.pidfd) events_.add(rank.process.pidfd, static_cast<std::uint32_t>(number));
     // From here on the port lives and dies with rank 0: peers of a dead rank 0 are refused at once
     // instead of waiting.
     if (number == 0) socket_.close();
@@ -138,14 +121,10 @@ void Supervisor::start_all() {
 void Supervisor::watch() {
   while (true) {
     reap();
-    if (!any_running()) {
-      if (::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG | WNOWAIT) != 0) return;  // no child at all
-      if (!kill_time_) {
-        stop(SIGTERM, job_.grace_period);
-        report(fmt::format("every rank has ended, but processes that they started are running; "
-                           "stopping them (killed after {})",
-                           seconds(job_.grace_period)));
-      }
+    if (running().empty()) {
+      const bool no_child = ::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG | WNOWAIT) != 0;
+      if (no_child) return;
+      stop_leftovers();
     }
     if (kill_time_ && Clock::now() >= *kill_time_) {
       kill_all();
@@ -155,24 +134,34 @@ void Supervisor::watch() {
   }
 }
 
+/// Tells what ranks have left running to stop, again and again: a rank can start a process after it
+/// got the signal, and end; and a process that has only just been started can lose its signal, to a
+/// handler that it had from its parent until its exec.
+void Supervisor::stop_leftovers() {
+  const auto now = Clock::now();
+  if (leftovers_told_ && now - *leftovers_told_ < reminder) return;
+  leftovers_told_ = now;
+  const bool by_themselves = !kill_time_;
+  stop(SIGTERM, job_.grace_period);
+  if (by_themselves)
+    report(fmt::format("every rank has ended, but processes that they started are running; "
+                       "stopping them (killed after {})",
+                       seconds(job_.grace_period)));
+}
+
 void Supervisor::wait_for_event() {
   int timeout = -1;
   if (kill_time_) {
-    const auto left = std::chrono::ceil<milliseconds>(*kill_time_ - Clock::now()).count();
-    timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000));
+    const auto left = std::chrono::ceil<milliseconds>(*kill_time_ - Clock::now());
+    timeout = static_cast<int>(std::clamp(left, milliseconds(0), reminder).count());
   }
-  // Room for all: the kernel lists descriptors in the order in which they became ready, so that the
-  // first rank of the list is the first that ended, even if this process was not running meanwhile.
-  // (waitpid goes by the order of their start.)
-  std::vector<epoll_event> ready(ranks_.size() + 2);
-  const int count =
-      ::epoll_wait(events_.get(), ready.data(), static_cast<int>(ready.size()), timeout);
-  for (int i = 0; i < count; ++i) {
-    const auto name = ready[static_cast<std::size_t>(i)].data.u32;
+  // In the order of time, so that the first rank of the list is the first that ended, even if this
+  // process was not running meanwhile. (waitpid goes by the order in which ranks were started.)
+  for (const auto name : events_.wait(timeout)) {
     if (name == signal_event) {
       on_signal();
     } else if (name == lifeline_event) {
-      remove_event(events_.get(), lifeline_);
+      events_.remove(lifeline_);
       stop(SIGTERM, std::min(job_.grace_period, orphan_grace));
     } else {
       auto& rank = ranks_[name];
@@ -189,11 +178,11 @@ void Supervisor::on_signal() {
     const int number = static_cast<int>(info.ssi_signo);
     if (number == SIGCHLD) continue;  // reap() looks after every event
     if (!signal_ && !first_failure_) {
-      const auto running = list_of_running();
       signal_ = number;
       stop(number, job_.grace_period);
+      const auto stopped = list_of(running());
       report(fmt::format("{}: stopping {} (killed after {}{})", signal_name(number),
-                         running.empty() ? "what ranks left running" : running,
+                         stopped.empty() ? "what ranks left running" : stopped,
                          seconds(job_.grace_period),
                          number == SIGINT ? ", or by a second Ctrl-C" : ""));
     } else if (number == SIGINT && Clock::now() - stop_time_ > same_wish) {
@@ -224,20 +213,21 @@ void Supervisor::on_end(Rank& rank, int status) {
   rank.running = false;
   rank.status = status;
   rank.exec_error = exec_error(rank.process);
-  remove_event(events_.get(), rank.process.pidfd);
+  events_.remove(rank.process.pidfd);
   rank.process.exec_fault.close();
   if (rank.succeeded() || kill_time_) return;
   first_failure_ = index_of(rank);
-  const auto running = list_of_running();
   stop(SIGTERM, job_.grace_period);
+  const auto stopped = list_of(running());
   report(fmt::format("rank {} of {} failed first: {}{}", *first_failure_, ranks_.size(),
                      ending_of(rank),
-                     running.empty() ? "" : fmt::format("; stopping {}", running)));
+                     stopped.empty() ? "" : fmt::format("; stopping {}", stopped)));
 }
 
 void Supervisor::stop(int signal, milliseconds grace) {
-  stop_time_ = Clock::now();
-  const auto kill_time = stop_time_ + grace;
+  const auto now = Clock::now();
+  if (!kill_time_) stop_time_ = now;
+  const auto kill_time = now + grace;
   kill_time_ = kill_time_ ? std::min(*kill_time_, kill_time) : kill_time;
   std::unordered_set<pid_t> groups;
   for (const auto& rank : ranks_) {
@@ -254,11 +244,9 @@ void Supervisor::stop(int signal, milliseconds grace) {
 }
 
 void Supervisor::kill_all() {
-  for (const auto& rank : ranks_) {
-    if (!rank.running) continue;
-    killed_.push_back(index_of(rank));
-    ::kill(-rank.process.pid, SIGKILL);
-  }
+  killed_ = running();
+  for (const int rank : killed_)
+    ::kill(-ranks_[static_cast<std::size_t>(rank)].process.pid, SIGKILL);
   kill_descendants([this](pid_t pid, int status) {
     for (auto& rank : ranks_) {
       if (!rank.running || rank.process.pid != pid) continue;
@@ -268,15 +256,11 @@ void Supervisor::kill_all() {
   });
 }
 
-bool Supervisor::any_running() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.running; });
-}
-
-std::string Supervisor::list_of_running() const {
-  std::vector<int> running;
+std::vector<int> Supervisor::running() const {
+  std::vector<int> numbers;
   for (const auto& rank : ranks_)
-    if (rank.running) running.push_back(index_of(rank));
-  return list_of(running);
+    if (rank.running) numbers.push_back(index_of(rank));
+  return numbers;
 }
 
 std::string Supervisor::ending_of(const Rank& rank) const {
