@@ -5,9 +5,8 @@
 // optimizer kernel, in one process, in turns. The hand-written loop of several ranks drives
 // c10d::Reducer itself.
 //
-//   bench_overhead --pairs N            figure overhead/single (alone) or overhead/ddp (under
-//   accel-launch) bench_overhead --only hand --steps K   K steps of one side and nothing else, for
-//   counting instructions
+//   bench_overhead --pairs N                figure overhead/single, or overhead/ddp under accel-launch
+//   bench_overhead --only hand --steps K    K steps of one side, for counting instructions
 #include "mlp.hpp"
 
 #include <accel/accel.hpp>

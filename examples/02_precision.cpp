@@ -4,7 +4,7 @@
 // The same loop in three precisions. One type changes; the loop does not.
 //   bf16  computes matrix products in 16 bits, parameters stay fp32
 //   fp16  the same with a loss scaler: a step whose gradients overflowed is skipped, and the scale
-//   goes down
+//         goes down
 //
 // Expected output:
 //     fp32: loss 0.14, 0 skipped, first layer computes in Float, parameters are Float

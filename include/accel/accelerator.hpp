@@ -37,13 +37,17 @@ namespace accel {
 /// Trains a plain torch::nn::Module as four policies say.
 ///
 ///     using Accelerator = accel::Accelerator<accel::ddp, accel::bf16, accel::accumulate<4>,
-///     accel::on<accel::cpu>>; Accelerator accelerator; auto [model, optimizer, loader, schedule] =
-///     accelerator.prepare(net, adamw, data, cosine); for (auto& batch : loader)
+///                                            accel::on<accel::cpu>>;
+///     Accelerator accelerator;
+///     auto [model, optimizer, loader, schedule] = accelerator.prepare(net, adamw, data, cosine);
+///     for (auto& batch : loader)
 ///       accelerator.accumulate(model, [&] {
 ///         auto loss = cross_entropy(model(batch.data), batch.target);
 ///         accelerator.backward(loss);
 ///         accelerator.clip_grad_norm_(model, 1.0);
-///         optimizer.step(); schedule.step(); optimizer.zero_grad();
+///         optimizer.step();
+///         schedule.step();
+///         optimizer.zero_grad();
 ///       });
 ///
 /// Every rank makes one and does the same with it; members that communicate say so. Several live
@@ -182,8 +186,7 @@ class Accelerator : public PartialState {
     if (steps < 1 || shared_->step.window().is_open())
       detail::fail(ErrorCategory::usage,
                    "accel: rank {}: gradient_accumulation_steps can be set to a number from 1 "
-                   "between windows, and was set "
-                   "to {} after {} micro-batches of one",
+                   "between windows, and was set to {} after {} micro-batches of one",
                    process_index(), steps,
                    shared_->step.window().is_open() ? shared_->step.window().seen() : 0);
     shared_->step.window().set_steps(steps);
@@ -268,8 +271,7 @@ class Accelerator : public PartialState {
     if (shared_->step.window().is_open())
       detail::fail(ErrorCategory::usage,
                    "accel: rank {}: save_state inside an accumulation window ({} of {} "
-                   "micro-batches) would lose its "
-                   "gradients; save where sync_gradients() is true",
+                   "micro-batches) would lose its gradients; save where sync_gradients() is true",
                    process_index(), shared_->step.window().seen(), gradient_accumulation_steps());
     state_.save(folder, communicator());
   }
@@ -331,8 +333,7 @@ class Accelerator : public PartialState {
     if (const auto ranks = discover_ranks(); ranks.size > 1)
       fmt::print(stderr,
                  "accel: this is process {} of {}, but the backend {} trains each of them for "
-                 "itself; use ddp, or start one "
-                 "process\n",
+                 "itself; use ddp, or start one process\n",
                  ranks.rank, ranks.size, Backend::name);
     return PartialState({}, device);
   }

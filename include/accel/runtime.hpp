@@ -50,8 +50,9 @@ struct policies_of<Accelerator<Backend, Precision, Accumulation, Placement>> {
 /// wanted, and returns what it returns. Throws Error(config), listing the types that were compiled,
 /// where none does; there is no silent replacement.
 ///
-///     accel::visit<accel::Accelerator<accel::single, accel::fp32>, accel::Accelerator<accel::ddp,
-///     accel::bf16>>(
+///     using Plain = accel::Accelerator<accel::single, accel::fp32>;
+///     using Many = accel::Accelerator<accel::ddp, accel::bf16>;
+///     accel::visit<Plain, Many>(
 ///         accel::policy_names(config), [&]<class A>(std::type_identity<A>) { train<A>(config); });
 template <class... Accelerators, class Visitor>
 auto visit(const PolicyNames& wanted, Visitor&& visitor) {
@@ -66,8 +67,7 @@ auto visit(const PolicyNames& wanted, Visitor&& visitor) {
       std::vector<std::string> rows{to_text(policies_of<Accelerators>::names())...};
       detail::fail(ErrorCategory::config,
                    "accel: {} was asked for, and this program was compiled with: {}. Choose one of "
-                   "these in the "
-                   "configuration, or add a row to the program's accel::visit",
+                   "these in the configuration, or add a row to the program's accel::visit",
                    to_text(wanted), fmt::join(rows, ", "));
     }
   };

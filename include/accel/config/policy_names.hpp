@@ -6,14 +6,14 @@
 // policy_header.hpp writes them into C++. Owns the meaning of a configuration; the policies
 // themselves are in policy/.
 //
-//   NO                               single
-//   MULTI_CPU, MULTI_GPU             ddp, on<cpu> and on<cuda>
-//   FSDP                             sharded<zero3>; without reshard_after_forward (or
-//   SHARD_GRAD_OP) sharded<fsdp_zero2>;
-//                                    with replicas sharded<hybrid<...>>; with NO_SHARD ddp
-//   DEEPSPEED                        sharded<zero1>, sharded<zero2>, sharded<zero3> by zero_stage;
-//   ddp for 0 XLA                              xla, on<xla_device> not set single for one process,
-//   ddp for several
+//   NO                      single
+//   MULTI_CPU, MULTI_GPU    ddp, on<cpu> and on<cuda>
+//   FSDP                    sharded<zero3>
+//                           without reshard_after_forward (or SHARD_GRAD_OP): sharded<fsdp_zero2>
+//                           with replicas: sharded<hybrid<...>>; with NO_SHARD: ddp
+//   DEEPSPEED               sharded<zero1>, sharded<zero2>, sharded<zero3> by zero_stage; ddp for 0
+//   XLA                     xla, on<xla_device>
+//   not set                 single for one process, ddp for several
 #pragma once
 
 #include <accel/config/config.hpp>

@@ -17,8 +17,8 @@ namespace accel {
 /// DataLoader keeps a position of its own. Local: nothing is communicated, since every rank
 /// computes the same order and takes its part.
 ///
-///     for (auto& batch : loader) ...      // batches are on the device; at the last one
-///     end_of_dataloader() is true
+///     // Batches are on the device; at the last one end_of_dataloader() is true.
+///     for (auto& batch : loader) ...
 template <MapDataset Dataset, CollateFor<Dataset> Collate = DefaultCollate>
 class PreparedDataLoader : public detail::Loader<Dataset, Collate> {
  public:

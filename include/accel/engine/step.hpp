@@ -96,15 +96,14 @@ class Window<Accumulation> {
 /// The step of one set of policies.
 ///
 /// `Hooks` of a call are only asked for what the policies need:
-///   hooks.enter(), hooks.leave()                      around a micro-batch; `leave` also where it
-///   threw hooks.last_of_loader() -> bool                    accumulation: whether this is the
-///   loader's last micro-batch hooks.divide(loss, n) -> loss                     accumulation: the
-///   loss over n hooks.scale(loss) -> loss                         precision with a scaler
-///   hooks.arm(loss), hooks.reduced()                  backend that reduces: before and after a
-///   reducing backward hooks.correct(factor)                             accumulation: multiply the
-///   window's gradients hooks.after_window()                              accumulation, scaler or
-///   backend: the window is over hooks.step_scaled(optimizer)                      precision with a
-///   scaler: step unless a gradient overflowed
+///   enter(), leave()            around a micro-batch; `leave` also where it threw
+///   last_of_loader() -> bool    accumulation: whether this is the loader's last micro-batch
+///   divide(loss, n) -> loss     accumulation: the loss over n
+///   scale(loss) -> loss         precision with a scaler
+///   arm(loss), reduced()        backend that reduces: before and after a reducing backward
+///   correct(factor)             accumulation: multiply the window's gradients
+///   after_window()              accumulation, scaler or backend: the window is over
+///   step_scaled(optimizer)      precision with a scaler: step unless a gradient overflowed
 template <BackendPolicy Backend, PrecisionPolicy Precision, AccumulationPolicy Accumulation>
 class Step {
  public:

@@ -43,8 +43,7 @@ std::vector<std::vector<std::string>> group_names(const torch::optim::Optimizer&
       if (found == names.end()) {
         fail(ErrorCategory::checkpoint,
              "a parameter of shape {} in group {} of the optimizer belongs to no prepared model; "
-             "its state has "
-             "no name to be saved under: register it in a module, and prepare that",
+             "its state has no name to be saved under: register it in a module, and prepare that",
              shape_text(parameter.sizes()), groups.size() - 1);
       }
       if (seen.insert(parameter.unsafeGetTensorImpl()).second) {

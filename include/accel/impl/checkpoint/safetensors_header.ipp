@@ -258,11 +258,10 @@ std::uint64_t safetensors_data_begin(std::string_view first_bytes, std::uint64_t
     length |= std::uint64_t{static_cast<unsigned char>(first_bytes[index])} << (8 * index);
   }
   if (length > file_size - detail::length_bytes) {
-    detail::fail(
-        ErrorCategory::checkpoint,
-        "{}: the header takes {} bytes, but the file has only {}; it is truncated, or not a "
-        "safetensors file",
-        file, length, file_size);
+    detail::fail(ErrorCategory::checkpoint,
+                 "{}: the header takes {} bytes, but the file has only {}; it is truncated, or not "
+                 "a safetensors file",
+                 file, length, file_size);
   }
   if (length > detail::largest_header) {
     detail::fail(ErrorCategory::checkpoint, "{}: the header takes {} bytes, the format allows {}",

@@ -186,10 +186,10 @@ void StateParts::add_json(const std::string& part, const nlohmann::json& value) 
 void write_state_folder(const std::filesystem::path& folder, const SaveGroup& group,
                         const std::function<void(StateParts&)>& fill, const std::string& run) {
   if (group.size > 1 && !group.all_agree) {
-    detail::fail(ErrorCategory::usage,
-                 "a state is saved by {} ranks, but they cannot agree: all_agree "
-                 "of the SaveGroup is empty",
-                 group.size);
+    detail::fail(
+        ErrorCategory::usage,
+        "a state is saved by {} ranks, but they cannot agree: all_agree of the SaveGroup is empty",
+        group.size);
   }
   const bool publishes = group.rank == 0;
   detail::Saving saving(folder, group);

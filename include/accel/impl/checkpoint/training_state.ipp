@@ -144,8 +144,7 @@ void load_each(const StateFolder& state, const std::string& part, const Items& i
   if (!saved.is_array() || saved.size() != items.size())
     detail::fail(ErrorCategory::checkpoint,
                  "accel: {} holds {} entries and {} were prepared; prepare the same objects, in "
-                 "the same order, before "
-                 "load_state",
+                 "the same order, before load_state",
                  state.file(part + ".json").string(), saved.size(), items.size());
   for (size_t i = 0; i < items.size(); ++i) load(items[i], saved[i]);
 }

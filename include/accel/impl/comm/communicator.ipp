@@ -64,11 +64,11 @@ c10::intrusive_ptr<c10d::Store> open_store(const Ranks& ranks, const Communicato
           fmt::format("/worker/attempt_{}", ranks.restart_count), opened);
     return opened;
   } catch (const std::exception& error) {
-    const char* cause =
-        store.isServer ? "cannot serve the store; is the port taken? Set MASTER_PORT "
-                         "(accel-launch: --main_process_port) to another, or to 0"
-                       : "cannot reach the store that rank 0 serves; is rank 0 running, and are "
-                         "MASTER_ADDR and MASTER_PORT the same on every rank?";
+    const char* cause = store.isServer
+                            ? "cannot serve the store; is the port taken? Set MASTER_PORT "
+                              "(accel-launch: --main_process_port) to another, or to 0"
+                            : "cannot reach the store that rank 0 serves; is rank 0 running, and "
+                              "are MASTER_ADDR and MASTER_PORT the same on every rank?";
     fail(ErrorCategory::collective, "accel: rank {} of {} {} ({}:{}). Cause: {}", ranks.rank,
          ranks.size, cause, ranks.master_addr, ranks.master_port, cause_of(error));
   }
@@ -100,8 +100,7 @@ void call_roll(c10d::Store& store, const Ranks& ranks, milliseconds timeout) {
     if (std::chrono::steady_clock::now() > deadline) {
       problem =
           fmt::format("{} of {} ranks joined within {:.1f} s; missing: {{{}}}. Start the missing "
-                      "ranks, or raise "
-                      "startup_timeout",
+                      "ranks, or raise startup_timeout",
                       ranks.size - static_cast<int>(missing.size()), ranks.size,
                       static_cast<double>(timeout.count()) / 1000.0, fmt::join(missing, ", "));
       store.set("failed", bytes_of(problem));
@@ -113,10 +112,9 @@ void call_roll(c10d::Store& store, const Ranks& ranks, milliseconds timeout) {
     for (int rank = 0; rank < ranks.size; ++rank) {
       const auto theirs = text_of(store.get(key("here", rank)));
       if (theirs != mine)
-        problem = fmt::format(
-            "rank {} was started with a world of {} and rank {} with {}; give every rank "
-            "the same WORLD_SIZE",
-            rank, theirs, ranks.rank, mine);
+        problem = fmt::format("rank {} was started with a world of {} and rank {} with {}; give "
+                              "every rank the same WORLD_SIZE",
+                              rank, theirs, ranks.rank, mine);
     }
     if (!problem.empty()) store.set("failed", bytes_of(problem));
   }
@@ -170,8 +168,7 @@ void set_group_backend(c10d::ProcessGroup& group, const c10::intrusive_ptr<c10d:
 #endif
   fail(ErrorCategory::config,
        "accel: rank {}: this build has no process group for {} tensors; build with "
-       "-DACCEL_CUDA=ON, or use "
-       "on<cpu>",
+       "-DACCEL_CUDA=ON, or use on<cpu>",
        ranks.rank, c10::DeviceTypeName(device));
 }
 
@@ -230,8 +227,7 @@ Communicator Communicator::over_store(c10::intrusive_ptr<c10d::Store> store, con
   } catch (const std::exception& error) {
     fail(ErrorCategory::collective,
          "accel: rank {} of {}: the ranks could not be connected; a rank may have ended during "
-         "start-up. "
-         "Cause: {}",
+         "start-up. Cause: {}",
          ranks.rank, ranks.size, cause_of(error));
   }
   // c10d keeps groups by name, one table a process; ranks that are threads of it need names of
@@ -270,8 +266,7 @@ void run(const char* what, const Ranks& ranks, Start&& start) {
   } catch (const std::exception& error) {
     fail(ErrorCategory::collective,
          "accel: rank {} of {}: {} failed. A rank has ended, calls another operation, or took "
-         "longer than "
-         "collective_timeout. Cause: {}",
+         "longer than collective_timeout. Cause: {}",
          ranks.rank, ranks.size, what, cause_of(error));
   }
 }
@@ -324,8 +319,7 @@ at::Tensor Communicator::all_reduce(const at::Tensor& tensor, Reduction reductio
   if (reduction == Reduction::mean && !at::isFloatingType(type) && !at::isComplexType(type))
     fail(ErrorCategory::usage,
          "accel: rank {}: the mean over ranks of {} values is not an integer; reduce with sum, or "
-         "convert to a "
-         "floating type first",
+         "convert to a floating type first",
          ranks_.rank, c10::toString(type));
   if (!connection_) return tensor.detach().clone();
   auto& group = *connection_->group;
@@ -396,8 +390,7 @@ void Communicator::broadcast_coalesced_(const std::vector<at::Tensor>& tensors, 
   } catch (const std::exception& error) {
     fail(ErrorCategory::collective,
          "accel: rank {} of {}: broadcasting {} tensors from rank {} failed; a rank has ended or "
-         "holds another "
-         "model. Cause: {}",
+         "holds another model. Cause: {}",
          ranks_.rank, ranks_.size, tensors.size(), root, cause_of(error));
   }
 }

@@ -42,15 +42,13 @@ c10::Device device_of(device_kind kind, const Ranks& ranks, int index) {
   if (count == 0)
     detail::fail(ErrorCategory::config,
                  "accel: rank {}: on<cuda> was asked for, but no CUDA device is visible to this "
-                 "build; use on<cpu> "
-                 "or on<automatic>, or build with -DACCEL_CUDA=ON",
+                 "build; use on<cpu> or on<automatic>, or build with -DACCEL_CUDA=ON",
                  ranks.rank);
   if (index < 0) index = ranks.local_rank;
   if (index >= count)
     detail::fail(ErrorCategory::config,
                  "accel: rank {}: CUDA device {} does not exist, {} are visible; start at most {} "
-                 "processes on this "
-                 "host or set device_index",
+                 "processes on this host or set device_index",
                  ranks.rank, index, count, count);
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)};
 }

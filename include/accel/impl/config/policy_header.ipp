@@ -28,8 +28,7 @@ std::string in_cpp(const Expression& expression, std::set<std::string>& modules,
     if (!detail::is_qualified_name(expression.name) || !expression.arguments.empty()) {
       detail::fail(ErrorCategory::config,
                    "{}: wrap<...> in a generated header needs plain names of classes; derive a "
-                   "class from it "
-                   "and name that one",
+                   "class from it and name that one",
                    detail::in_quotes(detail::to_text(expression)));
     }
     modules.insert(expression.name);

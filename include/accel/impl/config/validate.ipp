@@ -32,20 +32,17 @@ class Rules {
     const auto& c = config_;
     if (c.distributed_type == Type::no && c.num_processes > 1) {
       fault("distributed_type is NO, but num_processes is {}; set distributed_type to MULTI_CPU or "
-            "MULTI_GPU, "
-            "or num_processes to 1",
+            "MULTI_GPU, or num_processes to 1",
             c.num_processes);
     }
     if (c.distributed_type == Type::xla && c.num_processes > 1) {
       fault("distributed_type is XLA, which runs in one process, but num_processes is {}; set "
-            "num_processes "
-            "to 1, or distributed_type to MULTI_GPU",
+            "num_processes to 1, or distributed_type to MULTI_GPU",
             c.num_processes);
     }
     if (c.num_processes % c.num_machines != 0) {
       fault("num_processes counts all machines, and {} cannot be shared evenly by num_machines: "
-            "{}; set "
-            "num_processes to a multiple of it",
+            "{}; set num_processes to a multiple of it",
             c.num_processes, c.num_machines);
     }
     if (c.machine_rank >= c.num_machines) {
@@ -54,8 +51,7 @@ class Rules {
     }
     if (c.num_machines > 1 && !c.main_process_ip) {
       fault("num_machines is {}, but nothing says where rank 0 is; set main_process_ip to the "
-            "address of "
-            "the machine with machine_rank 0",
+            "address of the machine with machine_rank 0",
             c.num_machines);
     }
   }
@@ -64,8 +60,7 @@ class Rules {
     const auto& c = config_;
     if (c.use_cpu && c.distributed_type == Type::multi_gpu) {
       fault("distributed_type is MULTI_GPU, but use_cpu is true; set distributed_type to "
-            "MULTI_CPU, or use_cpu "
-            "to false");
+            "MULTI_CPU, or use_cpu to false");
     }
     if (c.use_cpu && c.distributed_type == Type::xla) {
       fault("distributed_type is XLA, but use_cpu is true; set use_cpu to false, or "
@@ -77,8 +72,7 @@ class Rules {
     const bool on_gpus = c.distributed_type == Type::multi_gpu || shards(c);
     if (on_gpus && here > ids) {
       fault("gpu_ids names {}, which is fewer than the {} processes of a machine; name more, or "
-            "set gpu_ids "
-            "to all",
+            "set gpu_ids to all",
             detail::in_quotes(*c.gpu_ids), here);
     }
   }
@@ -87,14 +81,12 @@ class Rules {
     const auto& c = config_;
     if (c.master_weights && c.mixed_precision != MixedPrecision::bf16_true) {
       fault("master_weights needs parameters in bf16, but mixed_precision is {}, which keeps them "
-            "in fp32 "
-            "already; set mixed_precision to bf16_true, or master_weights to false",
+            "in fp32 already; set mixed_precision to bf16_true, or master_weights to false",
             spelling(c.mixed_precision));
     }
     if (c.distributed_type == Type::xla && c.mixed_precision == MixedPrecision::fp16) {
-      fault(
-          "mixed_precision is fp16, whose loss scaler would cut the graph of XLA in each step; set "
-          "mixed_precision to bf16");
+      fault("mixed_precision is fp16, whose loss scaler would cut the graph of XLA in each step; "
+            "set mixed_precision to bf16");
     }
   }
 
@@ -113,10 +105,9 @@ class Rules {
     const auto& f = config_.fsdp;
     for (const auto& name : f.transformer_layer_cls_to_wrap) {
       if (!detail::is_qualified_name(name)) {
-        fault(
-            "fsdp_transformer_layer_cls_to_wrap: {} is not the name of a class; write BlockImpl or "
-            "my::BlockImpl",
-            detail::in_quotes(name));
+        fault("fsdp_transformer_layer_cls_to_wrap: {} is not the name of a class; write BlockImpl "
+              "or my::BlockImpl",
+              detail::in_quotes(name));
       }
       if (std::ranges::count(f.transformer_layer_cls_to_wrap, name) > 1) {
         fault("fsdp_transformer_layer_cls_to_wrap names {} twice; name it once",
@@ -135,8 +126,7 @@ class Rules {
     const auto& c = config_;
     if (c.activation_checkpointing && c.distributed_type == Type::xla) {
       fault("activation_checkpointing is true, but XLA recomputes by itself; set "
-            "activation_checkpointing to "
-            "false, or distributed_type to MULTI_GPU");
+            "activation_checkpointing to false, or distributed_type to MULTI_GPU");
     }
     if (c.fsdp.activation_checkpointing_offload && !c.fsdp.activation_checkpointing) {
       fault("fsdp_activation_checkpointing_offload needs saved activations; set "
@@ -149,9 +139,8 @@ class Rules {
     const auto& f = config_.fsdp;
     if (f.sharding_strategy == ShardingStrategy::no_shard && f.offload_params) {
       fault("fsdp_sharding_strategy is NO_SHARD, but fsdp_offload_params is true, and what is "
-            "offloaded are "
-            "shards; set fsdp_sharding_strategy to FULL_SHARD (it works on one process too), or "
-            "fsdp_offload_params to false");
+            "offloaded are shards; set fsdp_sharding_strategy to FULL_SHARD (it works on one "
+            "process too), or fsdp_offload_params to false");
     }
   }
 
@@ -160,8 +149,7 @@ class Rules {
     const auto& d = config_.deepspeed;
     if (d.config_file) {
       fault("deepspeed_config_file names {}, and accel does not read DeepSpeed's own files; write "
-            "zero_stage "
-            "and the offload devices into deepspeed_config",
+            "zero_stage and the offload devices into deepspeed_config",
             detail::in_quotes(*d.config_file));
     }
     for (const auto& [name, device] :
@@ -175,8 +163,7 @@ class Rules {
     }
     if (d.offload_param_device != OffloadDevice::none && d.zero_stage < 3) {
       fault("offload_param_device is {}, but zero_stage is {}, which shards no parameters; set "
-            "zero_stage to "
-            "3, or offload_param_device to none",
+            "zero_stage to 3, or offload_param_device to none",
             spelling(d.offload_param_device), d.zero_stage);
     }
     if (d.offload_param_device != OffloadDevice::none &&
@@ -187,8 +174,7 @@ class Rules {
     }
     if (d.offload_optimizer_device != OffloadDevice::none && d.zero_stage < 1) {
       fault("offload_optimizer_device is {}, but zero_stage is 0, which shards nothing; set "
-            "zero_stage to 3 "
-            "(it works on one process too), or offload_optimizer_device to none",
+            "zero_stage to 3 (it works on one process too), or offload_optimizer_device to none",
             spelling(d.offload_optimizer_device));
     }
   }
@@ -206,8 +192,7 @@ class Rules {
     if (p.dp_replicate_size == 1 && p.dp_shard_size == 1) return;
     if (!shards(config_)) {
       fault("parallelism_config is set, but distributed_type shards nothing; set distributed_type "
-            "to FSDP, or "
-            "remove parallelism_config");
+            "to FSDP, or remove parallelism_config");
       return;
     }
     const std::int64_t processes = std::int64_t{p.dp_replicate_size} * p.dp_shard_size;
@@ -218,21 +203,18 @@ class Rules {
     }
     if (p.dp_shard_size == 1) {
       fault("parallelism_config_dp_shard_size is 1, so that nothing is sharded; set "
-            "distributed_type to "
-            "MULTI_GPU, or share the processes between the two sizes");
+            "distributed_type to MULTI_GPU, or share the processes between the two sizes");
     }
     const bool groups = p.dp_replicate_size > 1;
     if (groups && config_.distributed_type == Type::deepspeed && config_.deepspeed.zero_stage < 2) {
       fault("parallelism_config_dp_replicate_size is {}, but zero_stage {} shards no gradients, "
-            "and groups "
-            "would save nothing; set zero_stage to 2 or 3, or dp_replicate_size to 1",
+            "and groups would save nothing; set zero_stage to 2 or 3, or dp_replicate_size to 1",
             p.dp_replicate_size, config_.deepspeed.zero_stage);
     }
     if (config_.distributed_type == Type::fsdp &&
         config_.fsdp.sharding_strategy == ShardingStrategy::no_shard) {
       fault("parallelism_config shares out {} processes, but fsdp_sharding_strategy is NO_SHARD; "
-            "set it to "
-            "FULL_SHARD or HYBRID_SHARD, or remove parallelism_config",
+            "set it to FULL_SHARD or HYBRID_SHARD, or remove parallelism_config",
             processes);
     }
   }

@@ -43,8 +43,7 @@ void compare_modules(const Communicator& communicator,
     }
     detail::fail(ErrorCategory::collective,
                  "accel: the ranks prepare different models: rank 0 has '{}' where rank {} has "
-                 "'{}'. Build the same "
-                 "model, in the same order, on every rank (this is rank {})",
+                 "'{}'. Build the same model, in the same order, on every rank (this is rank {})",
                  here, rank, there, communicator.rank());
   }
 }
@@ -130,8 +129,7 @@ void DataParallel::arm(const at::Tensor& loss) {
   } catch (const c10::Error& error) {
     detail::fail(ErrorCategory::collective,
                  "accel: rank {}: the gradients of the last backward were never reduced, since it "
-                 "threw or left parameters "
-                 "out; prepare the model again before going on. Cause: {}",
+                 "threw or left parameters out; prepare the model again before going on. Cause: {}",
                  communicator_.rank(), error.what_without_backtrace());
   }
   ++reductions_;
@@ -147,8 +145,8 @@ void DataParallel::finish() {
       if (!reducer_->parameters[i].grad().defined()) unused.push_back(reducer_->names[i]);
     detail::fail(ErrorCategory::collective,
                  "accel: rank {}: the gradients were not reduced, since parameters took no part in "
-                 "the loss{}{}. Use every "
-                 "parameter, freeze those that are not trained, or set ddp.find_unused_parameters",
+                 "the loss{}{}. Use every parameter, freeze those that are not trained, or set "
+                 "ddp.find_unused_parameters",
                  communicator_.rank(), unused.empty() ? "" : ": ", fmt::join(unused, ", "));
   }
 }

@@ -18,8 +18,7 @@ GradScaler::GradScaler(const GradScalerOptions& options)
       !(options.backoff_factor < 1) || options.growth_interval < 1)
     detail::fail(ErrorCategory::config,
                  "accel: a gradient scaler needs init_scale > 0, growth_factor > 1, 0 < "
-                 "backoff_factor < 1 and "
-                 "growth_interval >= 1, and got {}, {}, {}, {}",
+                 "backoff_factor < 1 and growth_interval >= 1, and got {}, {}, {}, {}",
                  options.init_scale, options.growth_factor, options.backoff_factor,
                  options.growth_interval);
 }
@@ -74,12 +73,11 @@ void GradScaler::update() {
   }
   unscaled_ = overflowed_ = false;
   if (skips_ >= options_.max_skips)
-    detail::fail(
-        ErrorCategory::numeric,
-        "accel: the gradients were not finite in {} windows in a row, though the loss scale is "
-        "down to {}; the "
-        "loss itself is probably NaN or infinite. Lower the learning rate, clip, or train in bf16",
-        skips_, state_.scale);
+    detail::fail(ErrorCategory::numeric,
+                 "accel: the gradients were not finite in {} windows in a row, though the loss "
+                 "scale is down to {}; the loss itself is probably NaN or infinite. Lower the "
+                 "learning rate, clip, or train in bf16",
+                 skips_, state_.scale);
 }
 
 void GradScaler::load_state(const GradScalerState& state) {

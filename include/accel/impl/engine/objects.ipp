@@ -39,9 +39,8 @@ void detail::require_even_batches(const DataLoaderOptions& options,
     return;
   fail(ErrorCategory::config,
        "accel: the ranks would get different numbers of batches ({}) of {} samples, and those with "
-       "more would wait for the "
-       "others; use even_batches or drop_last, or allow_uneven_batches where the loop communicates "
-       "nothing",
+       "more would wait for the others; use even_batches or drop_last, or allow_uneven_batches "
+       "where the loop communicates nothing",
        fmt::join(counts, ", "), samples);
 }
 

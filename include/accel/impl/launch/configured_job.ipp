@@ -26,11 +26,11 @@ void export_flags(const ConfigSources& sources, std::map<std::string, std::strin
 LaunchJob configured_job(const ResolvedConfig& resolved, const ConfigSources& sources) {
   const auto& config = resolved.config;
   if (config.num_machines > 1)
-    detail::fail(ErrorCategory::launch,
-                 "num_machines is {} ({}), but this release of accel-launch starts processes on "
-                 "one host; set it to "
-                 "1, or start the job with mpirun or torchrun, whose ranks are found too",
-                 config.num_machines, resolved.origin("num_machines").where);
+    detail::fail(
+        ErrorCategory::launch,
+        "num_machines is {} ({}), but this release of accel-launch starts processes on one host; "
+        "set it to 1, or start the job with mpirun or torchrun, whose ranks are found too",
+        config.num_machines, resolved.origin("num_machines").where);
   LaunchJob job;
   job.num_processes = config.num_processes;
   job.main_process_port = config.main_process_port;

@@ -23,14 +23,12 @@ namespace {
   if (error == EADDRINUSE && port != 0)
     fail(ErrorCategory::launch,
          "port {} (--main_process_port {}) is taken by another program on this host; name another "
-         "one, or use "
-         "--main_process_port 0 for a free one",
+         "one, or use --main_process_port 0 for a free one",
          port, port);
   if (error == EACCES)
     fail(ErrorCategory::launch,
          "port {} (--main_process_port {}) is reserved to the administrator; use one above 1023, "
-         "or 0 for a "
-         "free one",
+         "or 0 for a free one",
          port, port);
   fail(ErrorCategory::launch, "cannot listen on port {} of 127.0.0.1 (--main_process_port): {}",
        port, std::strerror(error));

@@ -25,8 +25,7 @@ void LambdaLR::apply() {
   if (groups.size() != initial_.size())
     detail::fail(ErrorCategory::usage,
                  "accel: the schedule was made for {} parameter groups and the optimizer has {}; "
-                 "make the schedule after "
-                 "the last add_param_group",
+                 "make the schedule after the last add_param_group",
                  initial_.size(), groups.size());
   const double factor = factor_(last_epoch_);
   for (size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(initial_[i] * factor);

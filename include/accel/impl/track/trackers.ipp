@@ -73,8 +73,7 @@ Trackers::Trackers(bool is_main, std::vector<TrackerChoice> log_with, std::files
     if (!find_builtin(name))
       detail::fail(ErrorCategory::config,
                    "log_with names the tracker \"{}\", and this library has json_lines and "
-                   "tensorboard (or all); pass an "
-                   "object that satisfies accel::Tracker for another",
+                   "tensorboard (or all); pass an object that satisfies accel::Tracker for another",
                    name);
     if (folder_.empty())
       detail::fail(ErrorCategory::config,
