@@ -53,8 +53,7 @@ class StateParts {
 };
 
 /// Writes a state. Every rank must call this. Rank 0 publishes; the others add the parts that are
-/// theirs alone
-/// (`random_states_<rank>.safetensors`). `fill` runs on every rank and may throw.
+/// theirs alone (`random_states_<rank>.safetensors`). `fill` runs on every rank and may throw.
 ///
 /// Until the new state is whole and on the disk, an old one of the same name stays valid. A fault
 /// on any rank ends in an Error on all, with nothing published. Files in the folder that no save

@@ -3,9 +3,8 @@
 //
 // One command-line flag a key. A template over the application, so that this header does not
 // include CLI11: the programs that use it do. Every flag exists with `_` and with `-`, as in
-// Accelerate. Truth values of the top level need no value
-// (`--use_cpu`, `--use_cpu=false`); those of sections take one (`--fsdp_offload_params true`), as
-// in Accelerate too.
+// Accelerate. Truth values of the top level need no value (`--use_cpu`, `--use_cpu=false`); those
+// of sections take one (`--fsdp_offload_params true`), as in Accelerate too.
 #pragma once
 
 #include <accel/config/keys.hpp>

@@ -59,9 +59,8 @@ struct Key {
 std::vector<std::string> environment_names(const Key& key);
 
 /// What `text` means for this key. If it means nothing, returns nullopt and `why` says what the key
-/// needs, as in
-/// "'four' is not a whole number". Integers are checked against the range, choices against the list
-/// (any case).
+/// needs, as in "'four' is not a whole number". Integers are checked against the range, choices
+/// against the list (any case).
 std::optional<Value> parse_value(const Key& key, std::string_view text, std::string& why);
 
 }  // namespace accel

@@ -9,8 +9,8 @@
 //   2. ACCEL_CONFIG_FILE, ACCELERATE_CONFIG_FILE
 //   3. ./accel.yaml
 //   4. accel/accel.yaml in the user's configuration folder ($XDG_CONFIG_HOME, else ~/.config)
-//   5. Accelerate's default file
-//      ($HF_HOME/accelerate/default_config.yaml, else below $XDG_CACHE_HOME or ~/.cache)
+//   5. Accelerate's default file ($HF_HOME/accelerate/default_config.yaml, else below
+//      $XDG_CACHE_HOME or ~/.cache)
 #pragma once
 
 #include <accel/config/environment.hpp>

@@ -15,8 +15,7 @@ namespace accel::detail {
 class ListeningSocket {
  public:
   /// `port` none or 0: a free port, chosen by the system. Throws Error(launch) that names the port
-  /// and
-  /// --main_process_port if it is taken.
+  /// and --main_process_port if it is taken.
   explicit ListeningSocket(std::optional<int> port);
   ListeningSocket(ListeningSocket&& other) noexcept;
   ListeningSocket& operator=(ListeningSocket&&) = delete;

@@ -12,8 +12,8 @@
 
 namespace accel {
 
-/// One line of a chart. Without `x`, the points stand at 0, 1, 2, ...
-/// A y that is not finite (or not positive on a logarithmic axis) leaves a gap.
+/// One line of a chart. Without `x`, the points stand at 0, 1, 2, ... A y that is not finite (or
+/// not positive on a logarithmic axis) leaves a gap.
 struct Series {
   std::string label{};
   std::vector<double> x{};

@@ -20,18 +20,16 @@ namespace accel {
 ///     {"step":0,"time":1767225600.25,"loss":1.5,"eval/acc":0.5,"eval/n":3,"note":"x"}
 ///
 /// - `time` is in seconds since 1970. A value of yours named "step" or "time" is written as "step_"
-/// or "time_".
+///   or "time_".
 /// - JSON has no word for values that are not finite; they are the strings "NaN", "Infinity" and
-/// "-Infinity" (protobuf's
-///   JSON form, and MLflow's and W&B's), which Python's float(), pandas and JavaScript's Number()
-///   read back.
+///   "-Infinity" (protobuf's JSON form, and MLflow's and W&B's), which Python's float(), pandas and
+///   JavaScript's Number() read back.
 /// - Each record is with the operating system when `log` returns. A line that was cut off all the
-/// same (a full disk, a lost
-///   machine) is removed when the file is opened again, so that every line is valid.
+///   same (a full disk, a lost machine) is removed when the file is opened again, so that every
+///   line is valid.
 /// - Records are appended in the order in which they are logged, whatever their step: a run that
-/// resumes from a checkpoint
-///   writes some steps again. For readers, a later line replaces the values that an earlier one
-///   gave for the same name at the same or a higher step.
+///   resumes from a checkpoint writes some steps again. For readers, a later line replaces the
+///   values that an earlier one gave for the same name at the same or a higher step.
 class JsonLines {
  public:
   explicit JsonLines(const std::filesystem::path& folder);

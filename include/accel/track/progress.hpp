@@ -36,12 +36,11 @@ struct ProgressOptions {
 
 /// On a terminal, one line that is drawn over and over:
 ///
-///     epoch 1:  42%|████████▍           | 197/469 [00:12<00:16, 16.3 step/s, loss=0.4127,
-///     acc=0.91]
+///     epoch 1:  42%|████████▍           | 197/469 [00:12<00:16, 16.3 step/s, loss=0.4127]
 ///
 /// On a pipe or in a file, plain lines, one every few seconds and the last:
 ///
-///     epoch 1: 197/469 step (42%), 00:12 gone, 00:16 to go, 16.3 step/s, loss=0.4127, acc=0.91
+///     epoch 1: 197/469 step (42%), 00:12 gone, 00:16 to go, 16.3 step/s, loss=0.4127
 ///
 /// The rate leans to the last seconds (as tqdm's), except in the last line, which has the mean.
 /// Threads may share one.

@@ -18,7 +18,7 @@ namespace accel {
 /// --logdir <folder>`.
 ///
 /// - Scalars are 32-bit floats, as PyTorch's SummaryWriter writes them: a whole number above 2^24
-/// loses digits.
+///   loses digits.
 /// - A step lower than the last is written as it comes; TensorBoard shows both points.
 /// - A run that resumes writes a further file, and TensorBoard joins the files of a folder.
 class TensorBoard {

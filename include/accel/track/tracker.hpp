@@ -21,10 +21,9 @@ namespace accel {
 /// to register.
 ///  - `name()` is the name that get_tracker finds it by.
 ///  - `store_init_configuration(config)` keeps the hyperparameters; called once, before the first
-///  record.
+///    record.
 ///  - `log(record, step)` keeps one record. Semantic: when it returns, the record outlives this
-///  process being killed. Steps
-///    mostly grow, but a lower one may come and must be kept too.
+///    process being killed. Steps mostly grow, but a lower one may come and must be kept too.
 ///  - `finish()` ends the run. Semantic: it may be called twice, and nothing is logged after it.
 /// All are called on the main process only, by one thread at a time.
 template <class T>
