@@ -16,6 +16,7 @@
 #include <accel/optim/lr_scheduler.hpp>
 #include <accel/optim/prepared_optimizer.hpp>
 #include <accel/policies.hpp>
+#include <accel/track/console.hpp>
 #include <accel/track/trackers.hpp>
 
 #include <boost/hana/for_each.hpp>
@@ -169,7 +170,21 @@ class Accelerator : public PartialState {
   /// Computes gradients of a loss: divided over the window, scaled if the precision asks for it,
   /// reduced over the ranks if this micro-batch closes the window. Every rank must call this.
   void backward(const at::Tensor& loss, bool retain_graph = false) {
-    shared_->step.backward(loss, *shared_, at::Tensor(), std::optional<bool>(retain_graph));
+    const auto run = [&] {
+      shared_->step.backward(loss, *shared_, at::Tensor(), std::optional<bool>(retain_graph));
+    };
+    if constexpr (Backend::distributed) {
+      try {
+        run();
+      } catch (const Error&) {
+        throw;
+      } catch (const std::exception& failure) {
+        shared_->explain(failure);
+        throw;
+      }
+    } else {
+      run();
+    }
   }
 
   /// Whether this micro-batch closes its window; outside `accumulate`, whether the last one did
@@ -285,6 +300,15 @@ class Accelerator : public PartialState {
   /// Adds a value of your own to the state.
   void register_for_checkpointing(std::string name, SavedValue value) {
     state_.add_value(std::move(name), std::move(value));
+  }
+
+  /// Prints a line on standard output, on the main process of each host only. A progress bar on the
+  /// same terminal makes room for it.
+  template <class... Arguments>
+  void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
+    if (!is_local_main_process()) return;
+    Console::standard_error()->interrupt(
+        [&] { PartialState::print(format, std::forward<Arguments>(arguments)...); });
   }
 
   /// Whether any optimizer skipped its last step.

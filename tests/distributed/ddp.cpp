@@ -31,6 +31,12 @@ struct TwoLayers : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return used(x); }
 };
 
+/// A precision of the user's own: gradients are summed in bfloat16.
+struct ReducesInBf16 : accel::fp32 {
+  static constexpr std::string_view name = "reduces_in_bf16";
+  static constexpr accel::element_type reduce_type = accel::element_type::bfloat16;
+};
+
 }  // namespace
 
 TEST_CASE("B38 a window is reduced once, and the mean over ranks and micro-batches is stepped") {
@@ -134,6 +140,79 @@ TEST_CASE("an unused parameter is named at the boundary, and allowed where the o
            accelerator.backward(model(torch::ones({1, 2})).sum());
        }))
     CHECK(error.empty());
+}
+
+TEST_CASE("a parameter that is unfrozen after prepare is reduced from then on") {
+  std::vector<float> frozen(2), thawed(2);
+  run_ranks(2, [&](const PartialState& state) {
+    Ddp<accel::accumulate<1>> accelerator{state};
+    auto net = std::make_shared<TwoLayers>();
+    for (auto& parameter : net->unused->parameters()) parameter.set_requires_grad(false);
+    auto model = accelerator.prepare(net);
+    const auto x = torch::full({1, 2}, float(1 + state.process_index()));
+    const auto rank = static_cast<size_t>(state.process_index());
+    for (int step = 0; step < 2; ++step) accelerator.backward(model(x).sum());
+    frozen[rank] = net->used->weight.grad()[0][0].item<float>();
+    for (auto& parameter : net->unused->parameters()) parameter.set_requires_grad(true);
+    for (int step = 0; step < 2; ++step) accelerator.backward(net->unused(model(x) * 0 + x).sum());
+    thawed[rank] = net->unused->weight.grad()[0][0].item<float>();
+  });
+  CHECK(frozen == std::vector<float>{3, 3});  // twice the mean of 1 and 2
+  CHECK(thawed == std::vector<float>{3, 3});
+}
+
+TEST_CASE("gradients travel in the type that a hook or the precision names") {
+  // In bfloat16 the mean of 257 and 1 is 129; each half is rounded first, 128.5 to 128.
+  const auto mean_in = [](const accel::AcceleratorOptions& options, auto precision) {
+    std::vector<float> means(2);
+    run_ranks(2, [&](const PartialState& state) {
+      accel::Accelerator<accel::ddp, decltype(precision), accel::accumulate<1>,
+                         accel::on<accel::cpu>>
+          accelerator{state, options};
+      auto net = std::make_shared<Weight>();
+      auto model = accelerator.prepare(net);
+      for (int step = 0; step < 2; ++step) {
+        net->w.mutable_grad().reset();
+        accelerator.backward(net->forward(torch::tensor(state.is_main_process() ? 257.f : 1.f)));
+      }
+      means[static_cast<size_t>(state.process_index())] = net->w.grad().item<float>();
+    });
+    CHECK(means[0] == means[1]);
+    return means[0];
+  };
+  accel::AcceleratorOptions options;
+  CHECK(mean_in(options, accel::fp32()) == 129.0f);
+  options.ddp.comm_hook = accel::CommHook::bf16_compress;
+  CHECK(mean_in(options, accel::fp32()) == 128.0f);
+  options.ddp.comm_hook = accel::CommHook::fp16_compress;
+  CHECK(mean_in(options, accel::fp32()) == 129.0f);
+  CHECK(mean_in({}, ReducesInBf16()) == 128.0f);
+}
+
+TEST_CASE("B37 ranks with different options of the reduction are told") {
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         accel::AcceleratorOptions options;
+         if (state.is_main_process()) options.ddp.comm_hook = accel::CommHook::fp16_compress;
+         Ddp<accel::accumulate<1>> accelerator{state, options};
+         (void)accelerator.prepare(torch::nn::Linear(2, 3));
+       }))
+    CHECK_THAT(error,
+               ContainsSubstring("comm_hook fp16_compress") && ContainsSubstring("comm_hook none"));
+}
+
+TEST_CASE("a rank that waits in backward is told why another one stopped") {
+  const auto errors = errors_of_ranks(2, [](const PartialState& state) {
+    Ddp<accel::accumulate<1>> accelerator{state};
+    auto net = std::make_shared<TwoLayers>();
+    auto model = accelerator.prepare(net);
+    auto loss = model(torch::ones({1, 2})).sum();
+    if (state.is_main_process()) loss = loss + net->unused(torch::ones({1, 2})).sum();
+    accelerator.backward(loss);
+  });
+  CHECK_THAT(errors[0], ContainsSubstring("rank 0 of 2: the reduction of gradients failed") &&
+                            ContainsSubstring("rank 1: the gradients were not reduced") &&
+                            ContainsSubstring("unused.weight"));
+  CHECK_THAT(errors[1], ContainsSubstring("unused.weight"));
 }
 
 TEST_CASE("of several models, those that the loss was computed with are reduced") {

@@ -9,6 +9,7 @@
 
 #include <accel/checkpoint/safetensors.hpp>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -62,5 +63,9 @@ struct ModuleMismatch {
 /// fits is copied and the rest returned.
 ModuleMismatch load_module_state(torch::nn::Module& module, const Safetensors& file,
                                  bool strict = true);
+
+/// The strict form in two steps: the call throws where anything does not fit, and the function that
+/// it returns copies. The module must live until then.
+std::function<void()> plan_module_load(torch::nn::Module& module, Safetensors file);
 
 }  // namespace accel

@@ -41,4 +41,9 @@ OptimizerState optimizer_state(const torch::optim::Optimizer& optimizer,
 void load_optimizer_state(torch::optim::Optimizer& optimizer, const ParameterNames& names,
                           const nlohmann::json& description, const Safetensors& tensors);
 
+/// The same in two steps: the call throws where anything does not fit, and the function that it
+/// returns changes the optimizer, which must live until then. It may be called once.
+std::function<void()> plan_optimizer_load(torch::optim::Optimizer& optimizer, ParameterNames names,
+                                          nlohmann::json description, Safetensors tensors);
+
 }  // namespace accel

@@ -22,4 +22,7 @@ NamedTensors rng_state();
 /// is missing or any is not a generator's state.
 std::vector<std::string> load_rng_state(const Safetensors& file);
 
+/// Throws what load_rng_state would, and changes nothing.
+void check_rng_state(const Safetensors& file);
+
 }  // namespace accel

@@ -25,6 +25,8 @@
 
 namespace accel {
 
+class StateFolder;
+
 /// A value that is saved as JSON: how to take it and how to put it back.
 struct SavedValue {
   std::function<nlohmann::json()> save;
@@ -70,11 +72,17 @@ class TrainingState {
   void save(const std::filesystem::path& folder, const Communicator& communicator) const;
 
   /// Restores everything from a folder, whatever number of ranks wrote it. Every rank must call
-  /// this. Throws Error(checkpoint), on every rank, that names what is missing or of another shape.
+  /// this. Throws Error(checkpoint), on every rank, that names what is missing or of another shape;
+  /// nothing is changed then. (The `load` of a value of the user's may throw later. It runs before
+  /// models and optimizers change.)
   void load(const std::filesystem::path& folder, const Communicator& communicator) const;
 
  private:
+  using Loading = std::function<void()>;
+
   void add_schedule(std::shared_ptr<void> key, SavedValue value);
+  /// What loading does, in its order, once everything has been read and fits.
+  [[nodiscard]] std::vector<Loading> plan(const StateFolder& state, int rank) const;
   [[nodiscard]] std::vector<const torch::nn::Module*> modules() const;
 
   struct Optimizer {

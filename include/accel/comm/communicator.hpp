@@ -15,6 +15,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -94,6 +95,14 @@ class Communicator {
 
   /// True if every rank says true.
   [[nodiscard]] bool all_agree(bool mine) const;
+
+  /// Leaves word in the store of why this rank is about to stop, for what only it has found. A
+  /// collective of another rank that fails from then on gives the reason. Local, and never throws.
+  void leave_word(const std::string& reason) const noexcept;
+
+  /// Throws Error(collective) for what c10d threw in the operation `what`: with the word that
+  /// another rank left, else with the cause. Local.
+  [[noreturn]] void fail_operation(const char* what, const std::exception& cause) const;
 
  private:
   struct Connection;

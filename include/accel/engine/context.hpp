@@ -20,6 +20,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -97,7 +98,10 @@ class Context {
       cast_floating_(*module, scalar_type(Precision::parameter_type));
     ModelRecord record{module, std::move(parameters), nullptr};
     if constexpr (Backend::distributed)
-      record.replica = std::make_unique<DataParallel>(module, state.communicator(), options.ddp);
+      record.replica =
+          std::make_unique<DataParallel>(module, state.communicator(), options.ddp,
+                                         GradientWire{scalar_type(Precision::parameter_type),
+                                                      scalar_type(Precision::reduce_type)});
     models.push_back(std::move(record));
   }
 
@@ -129,10 +133,12 @@ class Context {
 
   void arm(const at::Tensor& loss) {
     armed_.clear();  // of a backward that threw
+    // One model needs no search; of several, those that the loss was computed with.
+    std::unordered_set<const c10::TensorImpl*> leaves;
+    if (models.size() > 1) leaves = leaves_of(loss);
     for (auto& model : models) {
       if (model.suspended > 0) continue;
-      // One model needs no search; of several, those that the loss was computed with.
-      if (models.size() > 1 && !model.replica->reaches(loss)) continue;
+      if (models.size() > 1 && !model.replica->is_among(leaves)) continue;
       model.replica->arm(loss);
       armed_.push_back(model.replica.get());
     }
@@ -142,6 +148,11 @@ class Context {
     const auto armed = std::exchange(armed_, {});
     for (auto* replica : armed) replica->finish();
     buffers_differ_ = buffers_differ_ || !armed.empty();
+  }
+
+  /// After a backward that threw: throws Error(collective) where its reduction was the cause.
+  void explain(const std::exception& failure) const {
+    for (const auto* replica : armed_) replica->explain(failure);
   }
 
   void correct(double factor) {

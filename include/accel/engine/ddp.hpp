@@ -9,13 +9,16 @@
 #pragma once
 
 #include <accel/comm/communicator.hpp>
+#include <accel/engine/gradient_wire.hpp>
 #include <accel/engine/gradients.hpp>
 
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 namespace accel {
@@ -27,30 +30,35 @@ struct DdpOptions {
   int64_t first_bucket_cap_bytes = 1 << 20;  ///< the first is smaller, to start early
   bool find_unused_parameters = false;       ///< parameters may take no part in a window
   bool broadcast_buffers = true;             ///< rank 0's buffers on every rank after each window
+  CommHook comm_hook = CommHook::none;       ///< a smaller type for gradients that travel
 };
 
 /// Keeps the gradients of one module equal over the ranks. In a job of one process it does nothing.
 class DataParallel {
  public:
-  /// Compares the ranks' modules, then gives every rank the parameters and buffers of rank 0. Every
-  /// rank must call this. Throws Error(collective) on every rank, naming the first parameter that
-  /// differs, where the modules do.
+  /// Compares the ranks' modules and options, then gives every rank the parameters and buffers of
+  /// rank 0. Every rank must call this. Throws Error(collective) on every rank, naming the first
+  /// parameter or option that differs. The hook of `wire` is that of the options.
   DataParallel(std::shared_ptr<torch::nn::Module> module, Communicator communicator,
-               const DdpOptions& options);
+               const DdpOptions& options, GradientWire wire = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  /// Whether `loss` was computed with any parameter of this module.
-  [[nodiscard]] bool reaches(const at::Tensor& loss) const;
+  /// Whether any parameter of this module is one of a loss's leaves (gradients.hpp).
+  [[nodiscard]] bool is_among(const std::unordered_set<const c10::TensorImpl*>& leaves) const;
 
   /// Announces that the next backward, of `loss`, is to reduce. Without it gradients stay local and
-  /// add up.
+  /// add up. Where parameters were frozen or unfrozen since the last time, which every rank must do
+  /// alike, compares the modules and makes new buckets.
   void arm(const at::Tensor& loss);
 
   /// After that backward: throws Error(collective), naming parameters, if one of them got no
   /// gradient.
   void finish();
+
+  /// Throws Error(collective) for what came out of that backward, if a failed collective did it.
+  void explain(const std::exception& failure) const;
 
   /// Gives every rank the buffers of rank 0. Every rank must call this.
   void broadcast_buffers();
@@ -60,9 +68,12 @@ class DataParallel {
 
  private:
   struct Reducer;
+  void make_reducer();
+
   std::shared_ptr<torch::nn::Module> module_;
   Communicator communicator_;
   DdpOptions options_;
+  GradientWire wire_;
   std::vector<NamedParameter> parameters_;
   std::unique_ptr<Reducer> reducer_;
   int64_t reductions_ = 0;

@@ -8,6 +8,7 @@
 #include <torch/nn/module.h>
 
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,9 @@ using NamedParameter = std::pair<std::string, at::Tensor>;
 /// Casts the floating-point parameters and buffers of a module; integers (counters, indices) stay.
 /// Parameters stay the same tensors, so that an optimizer that has them still does.
 void cast_floating_(torch::nn::Module& module, c10::ScalarType type);
+
+/// The leaves of a loss's graph: every tensor whose gradient its backward adds to.
+[[nodiscard]] std::unordered_set<const c10::TensorImpl*> leaves_of(const at::Tensor& loss);
 
 /// The defined gradients of some parameters.
 [[nodiscard]] std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters);

@@ -112,6 +112,32 @@ TEST_CASE("a state of another model is refused with the names that differ") {
   CHECK_THROWS_WITH(accelerator.load_state(folder.path / "nowhere"), ContainsSubstring("nowhere"));
 }
 
+TEST_CASE("a state of which one part does not fit changes nothing") {
+  using A = Accelerator<single, fp32, accumulate<1>, on<cpu>>;
+  Folder folder;
+  {
+    A accelerator;
+    auto net = torch::nn::Linear(2, 3);
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto prepared = accelerator.prepare(net, sgd);
+    accelerator.save_state(folder.path);
+  }
+  A accelerator;
+  auto net = torch::nn::Linear(2, 3);
+  torch::optim::AdamW adamw(net->parameters(), 0.1);
+  auto prepared = accelerator.prepare(net, adamw);
+  int loaded = 0;
+  accelerator.register_for_checkpointing(
+      "mine", {[] { return nlohmann::json(1); }, [&](const nlohmann::json&) { ++loaded; }, true});
+  const auto before = net->weight.clone();
+  const auto numbers = accel::rng_state().front().second;
+  CHECK_THROWS_WITH(accelerator.load_state(folder.path),
+                    ContainsSubstring("it is of SGD, and the optimizer is AdamW"));
+  CHECK(torch::equal(net->weight, before));
+  CHECK(torch::equal(accel::rng_state().front().second, numbers));
+  CHECK(loaded == 0);
+}
+
 TEST_CASE("saving inside a window is refused, since gradients are not saved") {
   Accelerator<single, fp32, accumulate<2>, on<cpu>> accelerator;
   auto model = accelerator.prepare(torch::nn::Linear(1, 1));

@@ -171,19 +171,37 @@ std::string ModuleMismatch::text() const {
   return fmt::format("{}", fmt::join(clauses, "; "));
 }
 
+namespace detail {
+namespace {
+
+void copy_all(std::vector<Copy>& copies) {
+  const at::NoGradGuard no_grad;
+  for (auto& [target, value] : copies) target.copy_(*value);
+}
+
+[[noreturn]] void fail_mismatch(const Safetensors& file, const ModuleMismatch& mismatch) {
+  fail(ErrorCategory::checkpoint, "{} does not fit the module: {} (strict = false loads what fits)",
+       file.source, mismatch.text());
+}
+
+}  // namespace
+}  // namespace detail
+
 ModuleMismatch load_module_state(torch::nn::Module& module, const Safetensors& file, bool strict) {
   std::vector<detail::Copy> copies;
   auto mismatch = detail::plan_copies(detail::registered_tensors(module), file, copies);
-  if (strict && !mismatch.empty()) {
-    detail::fail(ErrorCategory::checkpoint,
-                 "{} does not fit the module: {} (strict = false loads what fits)", file.source,
-                 mismatch.text());
-  }
-  const at::NoGradGuard no_grad;
-  for (auto& [target, value] : copies) {
-    target.copy_(*value);
-  }
+  if (strict && !mismatch.empty()) detail::fail_mismatch(file, mismatch);
+  detail::copy_all(copies);
   return mismatch;
+}
+
+std::function<void()> plan_module_load(torch::nn::Module& module, Safetensors file) {
+  // The copies point into the file, which the function keeps.
+  const auto kept = std::make_shared<const Safetensors>(std::move(file));
+  std::vector<detail::Copy> copies;
+  const auto mismatch = detail::plan_copies(detail::registered_tensors(module), *kept, copies);
+  if (!mismatch.empty()) detail::fail_mismatch(*kept, mismatch);
+  return [kept, copies]() mutable { detail::copy_all(copies); };
 }
 
 }  // namespace accel

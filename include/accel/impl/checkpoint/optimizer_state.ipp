@@ -265,6 +265,22 @@ OptimizerState optimizer_state(const torch::optim::Optimizer& optimizer,
 
 void load_optimizer_state(torch::optim::Optimizer& optimizer, const ParameterNames& names,
                           const nlohmann::json& description, const Safetensors& tensors) {
+  plan_optimizer_load(optimizer, names, description, tensors)();
+}
+
+std::function<void()> plan_optimizer_load(torch::optim::Optimizer& optimizer,
+                                          ParameterNames optimizer_names, json saved,
+                                          Safetensors file) {
+  // What the loads below refer to; the function that is returned keeps it.
+  struct Source {
+    ParameterNames names;
+    json description;
+    Safetensors tensors;
+  };
+  const auto source = std::make_shared<const Source>(
+      Source{std::move(optimizer_names), std::move(saved), std::move(file)});
+  const auto& [names, description, tensors] = *source;
+  std::function<void()> apply;
   detail::visit_kind(optimizer, [&]<class Kind>(Kind kind) {
     try {
       std::int64_t format = 0;
@@ -277,11 +293,12 @@ void load_optimizer_state(torch::optim::Optimizer& optimizer, const ParameterNam
         detail::fail(ErrorCategory::checkpoint, "it is of {}, and the optimizer is {}", type,
                      kind.name);
       }
-      detail::OptimizerLoad<Kind> load(optimizer, names, description, tensors);
-      if (!load.problems().empty()) {
-        detail::fail(ErrorCategory::checkpoint, "{}", fmt::join(load.problems(), "; "));
+      auto load =
+          std::make_shared<detail::OptimizerLoad<Kind>>(optimizer, names, description, tensors);
+      if (!load->problems().empty()) {
+        detail::fail(ErrorCategory::checkpoint, "{}", fmt::join(load->problems(), "; "));
       }
-      load.apply();
+      apply = [source, load] { load->apply(); };
     } catch (const nlohmann::json::exception& problem) {
       detail::fail(ErrorCategory::checkpoint, "the optimizer state of {} is damaged: {}",
                    tensors.source, problem.what());
@@ -290,6 +307,7 @@ void load_optimizer_state(torch::optim::Optimizer& optimizer, const ParameterNam
                    problem.what());
     }
   });
+  return apply;
 }
 
 }  // namespace accel

@@ -8,6 +8,7 @@
 
 #include <ATen/Context.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -47,44 +48,58 @@ NamedTensors rng_state() {
   return states;
 }
 
-std::vector<std::string> load_rng_state(const Safetensors& file) {
-  auto generators = detail::default_generators();
-  // A clone takes the state first: LibTorch checks it only while setting it, and one bad state must
-  // not leave the other generators half restored.
-  std::vector<std::pair<at::Generator*, at::Tensor>> accepted;
-  std::vector<std::string> absent;
+namespace detail {
+namespace {
+
+struct Accepted {
+  std::vector<std::pair<at::Generator, at::Tensor>> states;
+  std::vector<std::string> absent;  ///< names of generators that are not here
+};
+
+/// A clone takes each state first: LibTorch checks it only while setting it, and one bad state must
+/// not leave the other generators half restored.
+Accepted accept(const Safetensors& file) {
+  auto generators = default_generators();
+  Accepted accepted;
   for (const auto& [name, state] : file.tensors) {
-    bool here = false;
-    for (auto& [generator_name, generator] : generators) {
-      if (generator_name != name) {
-        continue;
-      }
-      here = true;
-      try {
-        auto trial = [&] {
-          const std::scoped_lock lock(generator.mutex());
-          return generator.clone();
-        }();
-        trial.set_state(state);
-      } catch (const c10::Error& problem) {
-        detail::fail(ErrorCategory::checkpoint, "{}: {} is not a generator's state: {}",
-                     file.source, name, problem.what_without_backtrace());
-      }
-      accepted.emplace_back(&generator, state);
+    const auto here = std::find_if(generators.begin(), generators.end(),
+                                   [&](const auto& known) { return known.first == name; });
+    if (here == generators.end()) {
+      accepted.absent.push_back(name);
+      continue;
     }
-    if (!here) {
-      absent.push_back(name);
+    auto& generator = here->second;
+    try {
+      auto trial = [&] {
+        const std::scoped_lock lock(generator.mutex());
+        return generator.clone();
+      }();
+      trial.set_state(state);
+    } catch (const c10::Error& problem) {
+      fail(ErrorCategory::checkpoint, "{}: {} is not a generator's state: {}", file.source, name,
+           problem.what_without_backtrace());
     }
+    accepted.states.emplace_back(generator, state);
   }
-  if (!file.tensors.contains(detail::cpu_name)) {
-    detail::fail(ErrorCategory::checkpoint, "{} has no {}, the state of the CPU's generator",
-                 file.source, detail::cpu_name);
+  if (!file.tensors.contains(cpu_name)) {
+    fail(ErrorCategory::checkpoint, "{} has no {}, the state of the CPU's generator", file.source,
+         cpu_name);
   }
-  for (auto& [generator, state] : accepted) {
-    const std::scoped_lock lock(generator->mutex());
-    generator->set_state(state);
-  }
-  return absent;
+  return accepted;
 }
+
+}  // namespace
+}  // namespace detail
+
+std::vector<std::string> load_rng_state(const Safetensors& file) {
+  auto accepted = detail::accept(file);
+  for (auto& [generator, state] : accepted.states) {
+    const std::scoped_lock lock(generator.mutex());
+    generator.set_state(state);
+  }
+  return std::move(accepted.absent);
+}
+
+void check_rng_state(const Safetensors& file) { (void)detail::accept(file); }
 
 }  // namespace accel

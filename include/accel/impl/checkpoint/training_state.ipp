@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 
 namespace accel {
 
@@ -57,6 +58,8 @@ void TrainingState::add_value(std::string name, SavedValue value) {
 }
 
 namespace {
+
+using Loading = std::function<void()>;
 
 /// Accelerate's names: model, model_1, model_2, ...
 std::string numbered(const char* what, size_t index) {
@@ -104,28 +107,36 @@ NamedTensors masters_of(const TrainingState::ParameterPairs& pairs,
   return masters;
 }
 
-/// Fills the fp32 copies from their part; a state of a training without them has none, and they
-/// start from the parameters.
-void load_masters(const StateFolder& state, const std::string& part,
-                  const TrainingState::ParameterPairs& pairs, const ParameterNames& of_models) {
+/// What fills the fp32 copies from their part, once it is known to fit; a state of a training
+/// without them has none, and they start from the parameters.
+Loading plan_masters(const StateFolder& state, const std::string& part,
+                     const TrainingState::ParameterPairs& pairs, const ParameterNames& of_models) {
   const bool saved = state.contains(part + ".safetensors");
   const auto file = saved ? load_tensors(state, part) : Safetensors();
-  const torch::NoGradGuard no_grad;
-  for (auto [own, parameter] : pairs) {
+  TrainingState::ParameterPairs copies;
+  for (const auto& [own, parameter] : pairs) {
     if (own.is_same(parameter)) continue;
+    if (!saved) {
+      copies.emplace_back(own, parameter);
+      continue;
+    }
     const auto& name = of_models.at(parameter.unsafeGetTensorImpl());
     const auto found = file.tensors.find(name);
-    if (saved && found == file.tensors.end())
+    if (found == file.tensors.end())
       detail::fail(
           ErrorCategory::checkpoint,
           "accel: {} has no fp32 copy of the parameter '{}'; the state is of another model",
           file.source, name);
-    if (saved && found->second.sizes() != own.sizes())
+    if (found->second.sizes() != own.sizes())
       detail::fail(ErrorCategory::checkpoint,
                    "accel: the fp32 copy of '{}' in {} has the shape {}, and the parameter has {}",
                    name, file.source, c10::str(found->second.sizes()), c10::str(own.sizes()));
-    own.copy_(saved ? found->second : parameter);
+    copies.emplace_back(own, found->second);
   }
+  return [copies]() mutable {
+    const torch::NoGradGuard no_grad;
+    for (auto& [own, value] : copies) own.copy_(value);
+  };
 }
 
 /// The values in the order of a list, as one JSON array.
@@ -136,17 +147,33 @@ nlohmann::json array_of(const Items& items, Save&& save) {
   return array;
 }
 
-/// Gives each item its entry of a saved array.
-template <class Items, class Load>
-void load_each(const StateFolder& state, const std::string& part, const Items& items, Load&& load) {
-  if (items.empty()) return;
-  const auto saved = state.json(part);
-  if (!saved.is_array() || saved.size() != items.size())
+/// A saved array with an entry for each item.
+nlohmann::json entries(const StateFolder& state, const std::string& part, size_t items) {
+  if (items == 0) return nlohmann::json::array();
+  auto saved = state.json(part);
+  if (!saved.is_array() || saved.size() != items)
     detail::fail(ErrorCategory::checkpoint,
                  "accel: {} holds {} entries and {} were prepared; prepare the same objects, in "
                  "the same order, before load_state",
-                 state.file(part + ".json").string(), saved.size(), items.size());
-  for (size_t i = 0; i < items.size(); ++i) load(items[i], saved[i]);
+                 state.file(part + ".json").string(), saved.size(), items);
+  return saved;
+}
+
+/// Does one step of loading on every rank, and throws on every rank where it throws on one.
+template <class Step>
+void together(const std::filesystem::path& folder, const Communicator& communicator, Step&& step) {
+  std::exception_ptr failure;
+  try {
+    step();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const bool went_well = communicator.all_agree(!failure);
+  if (failure) std::rethrow_exception(failure);
+  if (!went_well)
+    detail::fail(ErrorCategory::checkpoint,
+                 "accel: rank {}: another rank could not load {}; its own message says why",
+                 communicator.rank(), folder.string());
 }
 
 }  // namespace
@@ -190,42 +217,58 @@ void TrainingState::save(const std::filesystem::path& folder,
   });
 }
 
+std::vector<TrainingState::Loading> TrainingState::plan(const StateFolder& state, int rank) const {
+  std::vector<Loading> values, objects;
+  for (const auto& [name, value] : values_)
+    if (!value.optional || state.contains(name + ".json"))
+      values.push_back([load = value.load, saved = state.json(name)] { load(saved); });
+  for (size_t i = 0; i < models_.size(); ++i)
+    objects.push_back(plan_module_load(*models_[i], load_tensors(state, numbered("model", i))));
+  const auto names = parameter_names(modules());
+  for (size_t i = 0; i < optimizers_.size(); ++i) {
+    const auto& [optimizer, parameters] = optimizers_[i];
+    const auto part = numbered("optimizer", i);
+    const auto pairs = parameters();
+    objects.push_back(plan_optimizer_load(*optimizer, names_of(pairs, names), state.json(part),
+                                          load_tensors(state, part)));
+    objects.push_back(plan_masters(state, numbered("masters", i), pairs, names));
+  }
+  const auto schedules = entries(state, "scheduler", schedules_.size());
+  for (size_t i = 0; i < schedules_.size(); ++i)
+    values.push_back([load = schedules_[i].second.load, saved = schedules[i]] { load(saved); });
+  const auto loaders = entries(state, "loader", loaders_.size());
+  for (size_t i = 0; i < loaders_.size(); ++i) {
+    const auto saved = loader_state(loaders[i]);
+    LoaderCursor(*loaders_[i]).load_state(saved);  // a copy throws what the loader would
+    objects.push_back([cursor = loaders_[i], saved] { cursor->load_state(saved); });
+  }
+  // A job of more ranks than wrote the state has ranks without random numbers of their own; they
+  // keep theirs.
+  if (const auto part = random_states(rank); state.contains(part + ".safetensors")) {
+    auto numbers = load_tensors(state, part);
+    check_rng_state(numbers);
+    objects.push_back([numbers = std::move(numbers)] { load_rng_state(numbers); });
+  }
+  // What is the user's may still throw, so it goes first: a model is not changed for nothing.
+  values.insert(values.end(), std::make_move_iterator(objects.begin()),
+                std::make_move_iterator(objects.end()));
+  return values;
+}
+
 void TrainingState::load(const std::filesystem::path& folder,
                          const Communicator& communicator) const {
-  std::exception_ptr failure;
-  try {
+  std::vector<Loading> steps;
+  together(folder, communicator, [&] {
     const StateFolder state(folder);
-    for (size_t i = 0; i < models_.size(); ++i)
-      load_module_state(*models_[i], load_tensors(state, numbered("model", i)));
-    const auto names = parameter_names(modules());
-    for (size_t i = 0; i < optimizers_.size(); ++i) {
-      const auto& [optimizer, parameters] = optimizers_[i];
-      const auto part = numbered("optimizer", i);
-      const auto pairs = parameters();
-      load_optimizer_state(*optimizer, names_of(pairs, names), state.json(part),
-                           load_tensors(state, part));
-      load_masters(state, numbered("masters", i), pairs, names);
+    try {
+      steps = plan(state, communicator.rank());
+    } catch (const nlohmann::json::exception& problem) {
+      detail::fail(ErrorCategory::checkpoint, "{} is damaged: {}", folder.string(), problem.what());
     }
-    load_each(state, "scheduler", schedules_,
-              [](const auto& item, const auto& saved) { item.second.load(saved); });
-    load_each(state, "loader", loaders_, [](const auto& cursor, const auto& saved) {
-      cursor->load_state(loader_state(saved));
-    });
-    for (const auto& [name, value] : values_)
-      if (!value.optional || state.contains(name + ".json")) value.load(state.json(name));
-    // A job of more ranks than wrote the state has ranks without random numbers of their own; they
-    // keep theirs.
-    if (const auto part = random_states(communicator.rank()); state.contains(part + ".safetensors"))
-      load_rng_state(load_tensors(state, part));
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  const bool went_well = communicator.all_agree(!failure);
-  if (failure) std::rethrow_exception(failure);
-  if (!went_well)
-    detail::fail(ErrorCategory::checkpoint,
-                 "accel: rank {}: another rank could not load {}; its own message says why",
-                 communicator.rank(), folder.string());
+  });
+  together(folder, communicator, [&] {
+    for (auto& step : steps) step();
+  });
 }
 
 }  // namespace accel

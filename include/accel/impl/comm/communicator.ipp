@@ -35,6 +35,9 @@ struct Communicator::Connection {
 
 namespace {
 
+/// The key under which a rank that stops says why.
+constexpr const char* last_word = "last_word";
+
 /// What an exception says, without the C++ stack that LibTorch appends.
 std::string cause_of(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
@@ -260,23 +263,21 @@ namespace {
 
 /// Runs one collective and turns what c10d throws into a sentence.
 template <class Start>
-void run(const char* what, const Ranks& ranks, Start&& start) {
+void run(const char* what, const Communicator& communicator, Start&& start) {
   try {
     start()->wait();
   } catch (const std::exception& error) {
-    fail(ErrorCategory::collective,
-         "accel: rank {} of {}: {} failed. A rank has ended, calls another operation, or took "
-         "longer than collective_timeout. Cause: {}",
-         ranks.rank, ranks.size, what, cause_of(error));
+    communicator.fail_operation(what, error);
   }
 }
 
 /// Throws the same sentence on every rank if their tensors differ in dtype or shape.
-void compare(const char* what, const Ranks& ranks, c10d::ProcessGroup& group,
+void compare(const char* what, const Communicator& communicator, c10d::ProcessGroup& group,
              const at::Tensor& tensor) {
+  const auto& ranks = communicator.ranks();
   auto mine = describe(tensor);
   auto all = at::empty({ranks.size * header_length}, at::kLong);
-  run(what, ranks, [&] { return group._allgather_base(all, mine, {}); });
+  run(what, communicator, [&] { return group._allgather_base(all, mine, {}); });
   const auto* headers = all.const_data_ptr<int64_t>();
   for (int rank = 0; rank < ranks.size; ++rank)
     if (headers[rank * header_length + 1] > max_dims)
@@ -309,13 +310,13 @@ c10d::ReduceOp operation(Reduction reduction) {
 
 void Communicator::barrier() const {
   if (!connection_) return;
-  run("barrier", ranks_, [&] { return connection_->group->barrier(); });
+  run("barrier", *this, [&] { return connection_->group->barrier(); });
 }
 
 at::Tensor Communicator::all_reduce(const at::Tensor& tensor, Reduction reduction) const {
   const auto type = tensor.scalar_type();
   // Before anything that only some ranks might find: what compare() throws, all of them throw.
-  if (connection_) compare("reduce", ranks_, *connection_->group, tensor);
+  if (connection_) compare("reduce", *this, *connection_->group, tensor);
   if (reduction == Reduction::mean && !at::isFloatingType(type) && !at::isComplexType(type))
     fail(ErrorCategory::usage,
          "accel: rank {}: the mean over ranks of {} values is not an integer; reduce with sum, or "
@@ -344,7 +345,7 @@ at::Tensor Communicator::all_reduce(const at::Tensor& tensor, Reduction reductio
     std::vector<at::Tensor> tensors{values};
     c10d::AllreduceOptions options;
     options.reduceOp = operation(reduction);
-    run("reduce", ranks_, [&] { return group.allreduce(tensors, options); });
+    run("reduce", *this, [&] { return group.allreduce(tensors, options); });
   }
   if (reduction == Reduction::mean) values.div_(ranks_.size);
   return values.to(type);
@@ -354,7 +355,7 @@ at::Tensor Communicator::all_gather(const at::Tensor& tensor) const {
   auto rows = (tensor.dim() == 0 ? tensor.reshape({1}) : tensor).detach().contiguous();
   if (!connection_) return rows.clone();
   auto& group = *connection_->group;
-  compare("gather", ranks_, group, rows);
+  compare("gather", *this, group, rows);
   auto sizes = rows.sizes().vec();
   sizes[0] *= ranks_.size;
   auto all = at::empty(sizes, rows.options());
@@ -362,7 +363,7 @@ at::Tensor Communicator::all_gather(const at::Tensor& tensor) const {
   // Bytes are gathered: every dtype travels, whatever the backend can add.
   auto in = rows.view({-1}).view(at::kByte);
   auto out = all.view({-1}).view(at::kByte);
-  run("gather", ranks_, [&] { return group._allgather_base(out, in, {}); });
+  run("gather", *this, [&] { return group._allgather_base(out, in, {}); });
   return all;
 }
 
@@ -373,12 +374,12 @@ at::Tensor Communicator::broadcast(const at::Tensor& tensor, int root) const {
   auto copy = tensor.detach().clone(at::MemoryFormat::Contiguous);
   if (!connection_) return copy;
   auto& group = *connection_->group;
-  compare("broadcast", ranks_, group, copy);
+  compare("broadcast", *this, group, copy);
   if (copy.numel() == 0) return copy;
   std::vector<at::Tensor> bytes{copy.view({-1}).view(at::kByte)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  run("broadcast", ranks_, [&] { return group.broadcast(bytes, options); });
+  run("broadcast", *this, [&] { return group.broadcast(bytes, options); });
   return copy;
 }
 
@@ -400,18 +401,45 @@ std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes
   auto& group = *connection_->group;
   auto length = at::full({1}, static_cast<int64_t>(bytes.size()), at::kLong);
   auto lengths = at::empty({ranks_.size}, at::kLong);
-  run("gather of objects", ranks_, [&] { return group._allgather_base(lengths, length, {}); });
+  run("gather of objects", *this, [&] { return group._allgather_base(lengths, length, {}); });
   const auto longest = lengths.max().item<int64_t>();
   std::vector<std::string> all(ranks_.size);
   if (longest == 0) return all;
   auto padded = at::zeros({longest}, at::kByte);
   std::memcpy(padded.mutable_data_ptr(), bytes.data(), bytes.size());
   auto gathered = at::empty({ranks_.size * longest}, at::kByte);
-  run("gather of objects", ranks_, [&] { return group._allgather_base(gathered, padded, {}); });
+  run("gather of objects", *this, [&] { return group._allgather_base(gathered, padded, {}); });
   const auto* begin = static_cast<const char*>(gathered.const_data_ptr());
   for (int rank = 0; rank < ranks_.size; ++rank)
     all[rank].assign(begin + rank * longest, static_cast<size_t>(lengths[rank].item<int64_t>()));
   return all;
+}
+
+void Communicator::leave_word(const std::string& reason) const noexcept {
+  if (!connection_ || !connection_->store) return;
+  try {
+    connection_->store->set(last_word, bytes_of(reason));
+  } catch (const std::exception&) {
+    // The others learn less; what this rank is about to say is not lost.
+  }
+}
+
+void Communicator::fail_operation(const char* what, const std::exception& cause) const {
+  std::string word;
+  try {
+    if (connection_ && connection_->store && connection_->store->check({last_word}))
+      word = text_of(connection_->store->get(last_word));
+  } catch (const std::exception&) {
+    // Rank 0 is gone, and its store with it.
+  }
+  if (!word.empty())
+    fail(ErrorCategory::collective,
+         "accel: rank {} of {}: {} failed, since another rank stopped: {}", ranks_.rank,
+         ranks_.size, what, word);
+  fail(ErrorCategory::collective,
+       "accel: rank {} of {}: {} failed. A rank has ended, calls another operation, or took longer "
+       "than collective_timeout. Cause: {}",
+       ranks_.rank, ranks_.size, what, cause_of(cause));
 }
 
 bool Communicator::all_agree(bool mine) const {

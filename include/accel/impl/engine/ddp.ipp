@@ -6,11 +6,13 @@
 #include <accel/detail/error.hpp>
 
 #include <fmt/ranges.h>
-#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include <algorithm>
 #include <sstream>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace accel {
@@ -21,12 +23,16 @@ std::string line_of(const std::string& name, const at::Tensor& tensor, const cha
                      fmt::join(tensor.sizes(), ", "), remark);
 }
 
-/// Throws on every rank if the ranks' parameters or buffers differ in number, name, dtype, shape,
-/// order or in what is frozen.
-void compare_modules(const Communicator& communicator,
+/// Throws on every rank if the ranks' options differ, or their parameters or buffers in number,
+/// name, dtype, shape, order or in what is frozen.
+void compare_modules(const Communicator& communicator, const DdpOptions& options,
                      const std::vector<NamedParameter>& parameters,
                      const torch::nn::Module& module) {
-  std::string mine;
+  auto mine = fmt::format(
+      "bucket_cap_bytes {}\nfirst_bucket_cap_bytes {}\nfind_unused_parameters {}\n"
+      "broadcast_buffers {}\ncomm_hook {}\n",
+      options.bucket_cap_bytes, options.first_bucket_cap_bytes, options.find_unused_parameters,
+      options.broadcast_buffers, name_of(options.comm_hook));
   for (const auto& [name, tensor] : parameters)
     mine += line_of(name, tensor, tensor.requires_grad() ? "" : " frozen");
   for (const auto& buffer : module.named_buffers())
@@ -43,10 +49,38 @@ void compare_modules(const Communicator& communicator,
     }
     detail::fail(ErrorCategory::collective,
                  "accel: the ranks prepare different models: rank 0 has '{}' where rank {} has "
-                 "'{}'. Build the same model, in the same order, on every rank (this is rank {})",
+                 "'{}'. Build the same model, in the same order and with the same options, on "
+                 "every rank (this is rank {})",
                  here, rank, there, communicator.rank());
   }
 }
+
+/// Sums a bucket in the type of the wire. c10d divides by the ranks itself only where there is no
+/// hook.
+class ReduceInType : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::ProcessGroup>> {
+ public:
+  ReduceInType(c10::intrusive_ptr<c10d::ProcessGroup> group, GradientWire wire)
+      : CppCommHookInterface(std::move(group)), wire_(wire) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    auto gradients = bucket.getBuffer();
+    const auto type = wire_.type_for(gradients.scalar_type());
+    // Divided before the sum, which a 16-bit type may not hold.
+    std::vector<at::Tensor> travelling{gradients.to(type).div_(state_->getSize())};
+    auto sum = state_->allreduce(travelling)->getFuture();
+    if (type == gradients.scalar_type()) return sum;
+    return sum->then(
+        [gradients, travelling](c10::ivalue::Future& done) {
+          (void)done.value();  // throws where the sum failed
+          gradients.copy_(travelling[0]);
+          return c10::IValue(std::vector<at::Tensor>{gradients});
+        },
+        c10::ListType::create(c10::TensorType::get()));
+  }
+
+ private:
+  GradientWire wire_;
+};
 
 }  // namespace
 
@@ -54,22 +88,35 @@ struct DataParallel::Reducer {
   std::vector<at::Tensor> parameters;  ///< those that are trained
   std::vector<std::string> names;
   std::shared_ptr<c10d::Reducer> reducer;
+
+  // The hooks hold on to the reducer's insides; they go before it does.
+  ~Reducer() {
+    if (reducer) reducer->remove_autograd_hooks();
+  }
 };
 
 DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, Communicator communicator,
-                           const DdpOptions& options)
+                           const DdpOptions& options, GradientWire wire)
     : module_(std::move(module)),
       communicator_(std::move(communicator)),
       options_(options),
+      wire_(wire),
       parameters_(unique_parameters(*module_)) {
+  wire_.hook = options.comm_hook;
   if (communicator_.size() == 1) return;
-  compare_modules(communicator_, parameters_, *module_);
+  compare_modules(communicator_, options_, parameters_, *module_);
 
   std::vector<at::Tensor> state;
   for (const auto& [name, tensor] : parameters_) state.push_back(tensor.detach());
   for (const auto& buffer : module_->buffers()) state.push_back(buffer.detach());
   communicator_.broadcast_coalesced_(state, 0);
+  make_reducer();
+}
 
+DataParallel::~DataParallel() = default;
+
+void DataParallel::make_reducer() {
+  reducer_.reset();  // its hooks go before others come
   reducer_ = std::make_unique<Reducer>();
   std::unordered_map<size_t, std::string> names;
   for (const auto& [name, tensor] : parameters_) {
@@ -93,33 +140,31 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, Communicat
       options_.first_bucket_cap_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       std::vector<int64_t>{});
+  if (wire_.casts())
+    reducer_->reducer->register_comm_hook(
+        std::make_unique<ReduceInType>(communicator_.group(), wire_));
 }
 
-DataParallel::~DataParallel() {
-  // The hooks hold on to the reducer's insides; they go before it does.
-  if (reducer_ && reducer_->reducer) reducer_->reducer->remove_autograd_hooks();
-}
-
-bool DataParallel::reaches(const at::Tensor& loss) const {
-  std::unordered_set<const torch::autograd::Node*> mine;
-  for (const auto& [name, tensor] : parameters_)
-    if (tensor.requires_grad()) mine.insert(torch::autograd::impl::grad_accumulator(tensor).get());
-  std::vector<const torch::autograd::Node*> open{loss.grad_fn().get()};
-  std::unordered_set<const torch::autograd::Node*> seen(open.begin(), open.end());
-  while (!open.empty()) {
-    const auto* node = open.back();
-    open.pop_back();
-    if (!node) continue;
-    if (mine.contains(node)) return true;
-    for (const auto& edge : node->next_edges())
-      if (edge.is_valid() && seen.insert(edge.function.get()).second)
-        open.push_back(edge.function.get());
-  }
-  return false;
+bool DataParallel::is_among(const std::unordered_set<const c10::TensorImpl*>& leaves) const {
+  return std::any_of(parameters_.begin(), parameters_.end(), [&](const NamedParameter& parameter) {
+    return leaves.contains(parameter.second.unsafeGetTensorImpl());
+  });
 }
 
 void DataParallel::arm(const at::Tensor& loss) {
-  if (!reducer_ || !reducer_->reducer) return;
+  if (!reducer_) return;
+  size_t trained = 0;
+  bool same = true;
+  for (const auto& [name, tensor] : parameters_) {
+    if (!tensor.requires_grad()) continue;
+    same = same && trained < reducer_->names.size() && reducer_->names[trained] == name;
+    ++trained;
+  }
+  if (!same || trained != reducer_->names.size()) {
+    compare_modules(communicator_, options_, parameters_, *module_);
+    make_reducer();
+  }
+  if (!reducer_->reducer) return;
   auto& reducer = *reducer_->reducer;
   try {
     reducer.prepare_for_forward();
@@ -143,12 +188,22 @@ void DataParallel::finish() {
     std::vector<std::string> unused;
     for (size_t i = 0; i < reducer_->parameters.size(); ++i)
       if (!reducer_->parameters[i].grad().defined()) unused.push_back(reducer_->names[i]);
-    detail::fail(ErrorCategory::collective,
-                 "accel: rank {}: the gradients were not reduced, since parameters took no part in "
-                 "the loss{}{}. Use every parameter, freeze those that are not trained, or set "
-                 "ddp.find_unused_parameters",
-                 communicator_.rank(), unused.empty() ? "" : ": ", fmt::join(unused, ", "));
+    const Error error(
+        ErrorCategory::collective,
+        fmt::format("accel: rank {}: the gradients were not reduced, since parameters took no part "
+                    "in the loss{}{}. Use every parameter, freeze those that are not trained, or "
+                    "set ddp.find_unused_parameters",
+                    communicator_.rank(), unused.empty() ? "" : ": ", fmt::join(unused, ", ")));
+    communicator_.leave_word(error.what());
+    throw error;
   }
+}
+
+void DataParallel::explain(const std::exception& failure) const {
+  const std::string_view text = failure.what();
+  const bool of_c10d = dynamic_cast<const c10::DistError*>(&failure) != nullptr ||
+                       text.find("gloo") != text.npos || text.find("NCCL") != text.npos;
+  if (of_c10d) communicator_.fail_operation("the reduction of gradients", failure);
 }
 
 void DataParallel::broadcast_buffers() {

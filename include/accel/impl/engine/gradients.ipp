@@ -3,6 +3,7 @@
 #include <accel/engine/gradients.hpp>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -37,6 +38,25 @@ void cast_floating_(torch::nn::Module& module, c10::ScalarType type) {
   };
   for (const auto& parameter : module.parameters()) cast(parameter);
   for (const auto& buffer : module.buffers()) cast(buffer);
+}
+
+std::unordered_set<const c10::TensorImpl*> leaves_of(const at::Tensor& loss) {
+  using torch::autograd::AccumulateGrad;
+  using torch::autograd::Node;
+  std::unordered_set<const c10::TensorImpl*> leaves;
+  std::vector<const Node*> open{loss.grad_fn().get()};
+  std::unordered_set<const Node*> seen(open.begin(), open.end());
+  while (!open.empty()) {
+    const auto* node = open.back();
+    open.pop_back();
+    if (!node) continue;
+    if (const auto* leaf = dynamic_cast<const AccumulateGrad*>(node))
+      leaves.insert(leaf->variable.unsafeGetTensorImpl());
+    for (const auto& edge : node->next_edges())
+      if (edge.is_valid() && seen.insert(edge.function.get()).second)
+        open.push_back(edge.function.get());
+  }
+  return leaves;
 }
 
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
