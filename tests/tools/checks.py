@@ -166,5 +166,55 @@ template <class T> concept C = T::x || detail::unmet<"accel: a loader needs a da
         self.accepts(self.on_page(page) | {"docs/policies.md": "`accel: a loader needs a dataset`"})
 
 
+class Snippets(Check):
+    script = "snippets"
+
+    def on_page(self, text, language="cpp"):
+        return {"docs/training.md": f"# Training\n\n{text}```{language}\nint x = 1;\n```\n",
+                "tests/docs/names.hpp": HEAD + "namespace names::training {}\n"}
+
+    def test_sound(self):
+        for marker in ("program", "function", "function training", "skip, it must not compile"):
+            self.accepts(self.on_page(f"<!-- snippet: {marker} -->\n"))
+        self.accepts(self.on_page("", "sh"))
+
+    def test_unmarked(self):
+        self.refuses(self.on_page(""), "docs/training.md:3: the line above must say how this is compiled")
+        self.refuses(self.on_page("<!-- snippet: skip -->\n"), "docs/training.md:4: the line above must say")
+        self.refuses({"README.md": self.on_page("")["docs/training.md"]}, "README.md:3: ")
+
+    def test_marked_amiss(self):
+        self.refuses(self.on_page("<!-- snippet: function other -->\n"), "docs/training.md:3: there is no namespace names::other")
+        self.refuses(self.on_page("<!-- snippet: program -->\n", "sh"), "docs/training.md:3: the block below is not ```cpp")
+
+    def test_without_language(self):
+        self.refuses({"docs/training.md": "# Training\n\n    int x = 1;\n"}, "docs/training.md:3: an indented block")
+        self.refuses(self.on_page("", "c++"), "is written ```cpp")
+
+    def compiled(self, marker, code):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in {"README.md": f"<!-- snippet: {marker} -->\n```cpp\n{code}\n```\n",
+                               "include/accel/accel.hpp": "#include <vector>\n",
+                               "tests/docs/names.hpp": "namespace names::training { extern int samples; }\n"}.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            done = subprocess.run([PROJECT / "tools/check/snippets", "--root", folder, "--output", root / "unit.cpp",
+                                   "c++", "-std=c++20", f"-I{folder}/include"], capture_output=True, text=True, check=False)
+            return done.returncode, done.stdout + done.stderr
+
+    def test_compiles(self):
+        for marker, code in (("program", "#include <string>\nint main() { std::string text; }"), ("function", "int x = 1; ++x;"),
+                             ("function training", "int n = samples;"), ("skip, no C++", "what?")):
+            status, output = self.compiled(marker, code)
+            self.assertEqual(status, 0, output)
+
+    def test_does_not_compile(self):
+        for marker, code in (("program", "int main() {\n  return samples; }"), ("function", "int n =\n samples;")):
+            status, output = self.compiled(marker, code)
+            self.assertEqual(status, 1, output)
+            self.assertIn("README.md:4:", output)
+
+
 if __name__ == "__main__":
     unittest.main()
