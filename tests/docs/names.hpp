@@ -28,6 +28,8 @@ using Accelerator =
 
 extern Accelerator accelerator;
 extern std::vector<torch::data::Example<>> samples;
+extern accel::DataLoader<std::vector<torch::data::Example<>>> data, test_data;
+extern accel::LambdaLR cosine;
 extern Net net, generator, discriminator;
 extern torch::optim::AdamW adamw, adam_g, adam_d;
 extern at::Tensor noise, real;

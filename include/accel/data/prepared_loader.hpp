@@ -17,8 +17,7 @@ namespace accel {
 /// DataLoader keeps a position of its own. Local: nothing is communicated, since every rank
 /// computes the same order and takes its part.
 ///
-///     // Batches are on the device; at the last one end_of_dataloader() is true.
-///     for (auto& batch : loader) ...
+///     for (auto& batch : loader) ...      // on the device; the last one closes the window
 template <MapDataset Dataset, CollateFor<Dataset> Collate = DefaultCollate>
 class PreparedDataLoader : public detail::Loader<Dataset, Collate> {
  public:
