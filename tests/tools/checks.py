@@ -109,6 +109,13 @@ class Tree(Check):
         swapped = SOUND["CMakeLists.txt"].replace("comm/ranks\n  config/config", "config/config\n  comm/ranks")
         self.refuses({"CMakeLists.txt": swapped}, "ACCEL_BASE_SOURCES is not in alphabetical order")
 
+    def test_tour(self):
+        rows = "".join(f"| `{name.removeprefix('include/accel/')}` | what it owns |\n" for name in SOUND if name.endswith(".hpp"))
+        self.accepts({"docs/tour.md": rows})
+        joined = rows.replace("| `comm/ranks.hpp` | what it owns |\n", "")
+        self.refuses({"docs/tour.md": joined}, "include/accel/comm/ranks.hpp: docs/tour.md does not say")
+        self.refuses({"docs/tour.md": rows + "| `comm/ranks.hpp`, `gone.hpp` | |\n"}, "there is no include/accel/comm/gone.hpp")
+
     def test_head(self):
         self.refuses({"include/accel/comm/ranks.hpp": "#pragma once\n"}, "include/accel/comm/ranks.hpp:1", "SPDX")
         self.refuses({"tools/new": "#!/bin/sh\necho\n"}, "tools/new:1", "SPDX")
