@@ -41,8 +41,10 @@ class AnyTracker {
  public:
   AnyTracker() = default;
 
-  template <Tracker T>
-    requires(!std::same_as<T, AnyTracker>)
+  // In this order: whether AnyTracker is a tracker must not be asked here, since its answer needs
+  // this constructor (clang refuses the circle).
+  template <class T>
+    requires(!std::same_as<T, AnyTracker> && Tracker<T>)
   AnyTracker(T tracker) : AnyTracker(std::make_shared<T>(std::move(tracker))) {}
 
   /// A tracker that the caller goes on using.
