@@ -13,12 +13,19 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace accel::test {
+
+// c10d's flight recorder is one for the process, and adds a group's status to a map outside its
+// mutex: groups that start on several threads at once corrupt it (a SIGSEGV in
+// FlightRecorder::recordWithResetEnabled). A process holds one rank in production; here the
+// recorder is off. It reads the variable at its first use.
+inline const int flight_recorder_off = ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
 
 /// Calls `body(PartialState)` on `size` threads at once and waits for all. Rethrows the first
 /// rank's exception.

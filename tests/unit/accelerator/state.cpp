@@ -3,6 +3,7 @@
 //
 // save_state and load_state: a resumed training is the uninterrupted one, bit for bit.
 #include <accel/accel.hpp>
+#include <accel/checkpoint/rng_state.hpp>
 
 #include <catch2/catch_all.hpp>
 

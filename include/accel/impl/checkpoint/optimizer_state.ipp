@@ -269,12 +269,12 @@ void load_optimizer_state(torch::optim::Optimizer& optimizer, const ParameterNam
 }
 
 std::function<void()> plan_optimizer_load(torch::optim::Optimizer& optimizer,
-                                          ParameterNames optimizer_names, json saved,
+                                          ParameterNames optimizer_names, nlohmann::json saved,
                                           Safetensors file) {
   // What the loads below refer to; the function that is returned keeps it.
   struct Source {
     ParameterNames names;
-    json description;
+    nlohmann::json description;
     Safetensors tensors;
   };
   const auto source = std::make_shared<const Source>(

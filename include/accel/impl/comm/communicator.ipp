@@ -77,55 +77,73 @@ c10::intrusive_ptr<c10d::Store> open_store(const Ranks& ranks, const Communicato
   }
 }
 
-/// Waits until every rank has said that it is here, and compares what they say of the world. The
-/// ranks poll, since a blocking wait names nobody.
-void call_roll(c10d::Store& store, const Ranks& ranks, milliseconds timeout) {
-  const auto key = [](const char* what, int rank) { return fmt::format("{}/{}", what, rank); };
-  const auto mine = fmt::format("{}", ranks.size);
-  if (store.add(key("claims", ranks.rank), 1) > 1) {
-    store.set("failed",
-              bytes_of(fmt::format("two processes say that they are rank {}", ranks.rank)));
-  }
-  store.set(key("here", ranks.rank), bytes_of(mine));
+/// The start-up of a job, on the store: what ranks say, and the problem that ends it for all.
+class RollCall {
+ public:
+  RollCall(c10d::Store& store, const Ranks& ranks, milliseconds timeout)
+      : store_(store), ranks_(ranks), timeout_(timeout) {}
 
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  std::vector<int> missing;
-  std::string problem;
-  for (milliseconds pause{1};; pause = std::min(pause * 2, milliseconds{50})) {
-    missing.clear();
-    for (int rank = 0; rank < ranks.size; ++rank)
-      if (rank != ranks.rank && !store.check({key("here", rank)})) missing.push_back(rank);
-    if (store.check({"failed"})) {
-      problem = text_of(store.get("failed"));
-      break;
+  /// Waits until every rank is here, and compares what they say of the world.
+  void gather() {
+    if (store_.add(key("claims", ranks_.rank), 1) > 1)
+      report(fmt::format("two processes say that they are rank {}", ranks_.rank));
+    const auto mine = fmt::format("{}", ranks_.size);
+    say("here", mine);
+    wait_for_all("here");
+    for (int rank = 0; rank < ranks_.size; ++rank) {
+      const auto theirs = text_of(store_.get(key("here", rank)));
+      if (theirs == mine) continue;
+      report(fmt::format("rank {} was started with a world of {} and rank {} with {}; give every "
+                         "rank the same WORLD_SIZE",
+                         rank, theirs, ranks_.rank, mine));
+      fail_with(text_of(store_.get("failed")));
     }
-    if (missing.empty()) break;
-    if (std::chrono::steady_clock::now() > deadline) {
-      problem =
-          fmt::format("{} of {} ranks joined within {:.1f} s; missing: {{{}}}. Start the missing "
-                      "ranks, or raise startup_timeout",
-                      ranks.size - static_cast<int>(missing.size()), ranks.size,
-                      static_cast<double>(timeout.count()) / 1000.0, fmt::join(missing, ", "));
-      store.set("failed", bytes_of(problem));
-      break;
-    }
-    std::this_thread::sleep_for(pause);
   }
-  if (problem.empty()) {
-    for (int rank = 0; rank < ranks.size; ++rank) {
-      const auto theirs = text_of(store.get(key("here", rank)));
-      if (theirs != mine)
-        problem = fmt::format("rank {} was started with a world of {} and rank {} with {}; give "
-                              "every rank the same WORLD_SIZE",
-                              rank, theirs, ranks.rank, mine);
-    }
-    if (!problem.empty()) store.set("failed", bytes_of(problem));
+
+  /// Waits until every rank is connected to all others: one that went on and ended at once would
+  /// look to the rest as if it had died.
+  void connected() {
+    say("connected", "");
+    wait_for_all("connected");
   }
-  if (problem.empty()) return;
-  // Rank 0's process serves the store: let the others read what failed before it goes.
-  if (ranks.rank == 0) std::this_thread::sleep_for(std::min(timeout, milliseconds{500}));
-  fail(ErrorCategory::collective, "accel: rank {} of {}: {}.", ranks.rank, ranks.size, problem);
-}
+
+ private:
+  static std::string key(const char* what, int rank) { return fmt::format("{}/{}", what, rank); }
+  void say(const char* what, const std::string& text) {
+    store_.set(key(what, ranks_.rank), bytes_of(text));
+  }
+  void report(const std::string& problem) { store_.set("failed", bytes_of(problem)); }
+
+  /// The ranks poll, since a blocking wait names nobody.
+  void wait_for_all(const char* what) {
+    const auto deadline = std::chrono::steady_clock::now() + timeout_;
+    for (milliseconds pause{1};; pause = std::min(pause * 2, milliseconds{50})) {
+      std::vector<int> missing;
+      for (int rank = 0; rank < ranks_.size; ++rank)
+        if (rank != ranks_.rank && !store_.check({key(what, rank)})) missing.push_back(rank);
+      if (store_.check({"failed"})) fail_with(text_of(store_.get("failed")));
+      if (missing.empty()) return;
+      if (std::chrono::steady_clock::now() > deadline)
+        report(fmt::format("{} of {} ranks joined within {:.1f} s; missing: {{{}}}. Start the "
+                           "missing ranks, or raise startup_timeout",
+                           ranks_.size - static_cast<int>(missing.size()), ranks_.size,
+                           static_cast<double>(timeout_.count()) / 1000.0,
+                           fmt::join(missing, ", ")));
+      else
+        std::this_thread::sleep_for(pause);
+    }
+  }
+
+  [[noreturn]] void fail_with(const std::string& problem) {
+    // Rank 0's process serves the store: let the others read what failed before it goes.
+    if (ranks_.rank == 0) std::this_thread::sleep_for(std::min(timeout_, milliseconds{500}));
+    fail(ErrorCategory::collective, "accel: rank {} of {}: {}.", ranks_.rank, ranks_.size, problem);
+  }
+
+  c10d::Store& store_;
+  const Ranks& ranks_;
+  milliseconds timeout_;
+};
 
 c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                             const Ranks& ranks,
@@ -221,10 +239,12 @@ Communicator Communicator::over_store(c10::intrusive_ptr<c10d::Store> store, con
   connection->store = c10::make_intrusive<c10d::PrefixStore>(name, store);
   connection->timeout = options.collective_timeout;
   try {
-    call_roll(*connection->store, ranks, options.startup_timeout);
+    RollCall roll(*connection->store, ranks, options.startup_timeout);
+    roll.gather();
     connection->group =
         c10::make_intrusive<c10d::ProcessGroup>(connection->store, ranks.rank, ranks.size);
     set_group_backend(*connection->group, connection->store, device, ranks, options);
+    roll.connected();
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
