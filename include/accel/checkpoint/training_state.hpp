@@ -54,6 +54,10 @@ class TrainingState {
                               [schedule](const nlohmann::json& steps) {
                                 detail::set_steps_of(*schedule, steps);
                               }});
+    else if constexpr (HasScheduleState<Schedule>)
+      add_schedule(schedule,
+                   {[schedule] { return schedule->state(); },
+                    [schedule](const nlohmann::json& state) { schedule->load_state(state); }});
     else
       add_schedule(schedule,
                    {[schedule] { return nlohmann::json(schedule->last_epoch()); },
