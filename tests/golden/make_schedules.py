@@ -109,7 +109,7 @@ CASES = {
     "transformers_cosine_with_restarts": "named('cosine_with_restarts', o, 50, 950, num_cycles=3)",
     "transformers_polynomial": "named('polynomial', o, 20, 950, power=2.0, lr_end=1e-6)",
     "transformers_inverse_sqrt": "named('inverse_sqrt', o, 25)",
-    "transformers_inverse_sqrt_timescale": "named('inverse_sqrt', o, 0, timescale=50)",
+    "transformers_inverse_sqrt_timescale": "transformers.get_inverse_sqrt_schedule(o, 0, timescale=50)",
 }
 
 

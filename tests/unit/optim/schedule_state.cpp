@@ -3,9 +3,9 @@
 //
 // What schedules do around their formulas: saving and resuming, skipped steps and windows, warm-up,
 // rules and schedules of the user's own. Their values are tested in schedules.cpp.
-#include <accel/accel.hpp>
+#include "support/scratch_folder.hpp"
 
-#include <support/scratch_folder.hpp>
+#include <accel/accel.hpp>
 
 #include <catch2/catch_all.hpp>
 #include <nlohmann/json.hpp>

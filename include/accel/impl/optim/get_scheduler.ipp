@@ -129,8 +129,8 @@ LambdaLR get_scheduler(std::string_view name, torch::optim::Optimizer& optimizer
                        const SchedulerOptions& options) {
   const auto found = std::ranges::find(schedules, name, &Named::name);
   if (found == schedules.end()) {
-    std::vector<std::string_view> names;
-    for (const auto& schedule : schedules) names.push_back(schedule.name);
+    std::array<std::string_view, schedules.size()> names;
+    std::ranges::transform(schedules, names.begin(), &Named::name);
     detail::fail(ErrorCategory::config, "accel: there is no schedule named '{}'; use one of {}",
                  name, fmt::join(names, ", "));
   }

@@ -55,7 +55,7 @@ void StepRule::check(std::size_t) const {
 }
 
 void MultiStepRule::operator()(GroupRate& group, std::int64_t t) const {
-  if (const auto times = std::count(milestones.begin(), milestones.end(), t); times > 0)
+  if (const auto times = std::ranges::count(milestones, t); times > 0)
     group.lr *= std::pow(gamma, number(times));
 }
 

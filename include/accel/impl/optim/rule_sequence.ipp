@@ -12,7 +12,7 @@
 namespace accel {
 
 void SequentialRule::operator()(GroupRate& group, std::int64_t t) const {
-  const auto next = std::upper_bound(milestones.begin(), milestones.end(), t);
+  const auto next = std::ranges::upper_bound(milestones, t);
   const std::int64_t begin = next == milestones.begin() ? 0 : *std::prev(next);
   if (t == begin) group.lr = group.initial_lr;
   rules[static_cast<std::size_t>(next - milestones.begin())](group, t - begin);

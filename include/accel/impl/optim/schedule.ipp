@@ -32,6 +32,7 @@ std::vector<double> ScheduleBase::get_last_lr() const {
 
 std::vector<GroupRate> ScheduleBase::initial_groups() const {
   std::vector<GroupRate> groups;
+  groups.reserve(initial_.size());
   for (std::size_t i = 0; i < initial_.size(); ++i)
     groups.push_back({.group = i, .initial_lr = initial_[i], .lr = initial_[i]});
   return groups;
