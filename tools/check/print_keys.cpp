@@ -104,14 +104,14 @@ std::vector<std::string> changes(const Key& key, const Config& situation) {
     Config config = situation;
     key.set(config, *value);
     const auto after = policies_of(config);
-    if (!after) found.push_back("`" + text + "`: refused");
+    if (!after) found.push_back(fmt::format("`{}`: refused", text));
     if (!after || *after == before) continue;
     selected = true;
     std::vector<std::string> spelled;
     using Names = accel::PolicyNames;
     for (const auto axis :
          {&Names::backend, &Names::precision, &Names::accumulation, &Names::placement})
-      if ((*after).*axis != before.*axis) spelled.push_back("`" + (*after).*axis + "`");
+      if ((*after).*axis != before.*axis) spelled.push_back(fmt::format("`{}`", (*after).*axis));
     found.push_back(fmt::format("`{}`: {}", text, fmt::join(spelled, ", ")));
   }
   if (!selected) found.clear();
@@ -146,7 +146,7 @@ std::string values_text(const Key& key) {
 std::string default_text(const Key& key) {
   const auto value = key.get(Config());
   const auto text = value ? accel::to_text(*value) : "";
-  return text.empty() ? "" : "`" + text + "`";
+  return text.empty() ? "" : fmt::format("`{}`", text);
 }
 
 /// The first variable, and those that the rule does not give.
@@ -172,7 +172,7 @@ void print_section(std::string_view section, bool kept) {
     if (key.section() != section || key.kept != kept) continue;
     fmt::print("| {} | {} | {} | {} | {} |", name_text(key), values_text(key), default_text(key),
                variables_text(key), key.help);
-    fmt::print("{}\n", kept ? "" : " " + selects(key) + " |");
+    fmt::print("{}\n", kept ? "" : fmt::format(" {} |", selects(key)));
   }
 }
 
