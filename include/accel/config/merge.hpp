@@ -49,7 +49,8 @@ struct ResolvedConfig {
 };
 
 /// Finds and reads the file, looks at the environment, applies the flags, then checks the rules
-/// between keys (validate.hpp). Throws Error(config) with all faults of all sources. An empty
+/// between keys (validate.hpp). A `distributed_type` of NO gives way to a `num_processes` above 1
+/// from a higher source, and follows from the number then. Throws Error(config) with all faults of all sources. An empty
 /// variable counts as unset.
 ResolvedConfig resolve_config(const ConfigSources& sources = {});
 

@@ -171,6 +171,17 @@ TEST_CASE("rules between keys are checked on the merged values") {
         accel::DistributedType::multi_cpu);
 }
 
+TEST_CASE("a file for one process gives way to a number of processes from above it") {
+  const Sources file("distributed_type: 'NO'\nuse_cpu: true\n");
+  const accel::ConfigFlags two{{"num_processes", "2"}};
+  CHECK(file.resolve({}, two).config.distributed_type == std::nullopt);
+  CHECK(file.resolve({{"ACCEL_NUM_PROCESSES", "2"}}).config.distributed_type == std::nullopt);
+  CHECK(file.resolve().config.distributed_type == accel::DistributedType::no);
+  // Asked for at one place, or at the higher one, it is a contradiction.
+  CHECK_THROWS(Sources("distributed_type: 'NO'\nuse_cpu: true\nnum_processes: 2\n").resolve());
+  CHECK_THROWS(file.resolve({}, {{"num_processes", "2"}, {"distributed_type", "NO"}}));
+}
+
 TEST_CASE("flags alone are merged with the defaults") {
   const auto resolved = accel::resolve_flags({{"mixed_precision", "bf16"}});
   CHECK(resolved.config.mixed_precision == accel::MixedPrecision::bf16);

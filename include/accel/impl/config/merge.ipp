@@ -63,6 +63,16 @@ void merge_flags(ResolvedConfig& result, const ConfigFlags& flags, Faults& fault
   }
 }
 
+// A file that says "NO" was written for one process. Whoever asks for several above it (a flag over
+// the file, say) has the later word, and the type follows from their number.
+void follow_number(ResolvedConfig& result) {
+  auto& config = result.config;
+  if (config.distributed_type != DistributedType::no || config.num_processes == 1) return;
+  if (result.origin("num_processes").source <= result.origin("distributed_type").source) return;
+  config.distributed_type.reset();
+  result.origins.erase("distributed_type");
+}
+
 // The rules between keys speak of values; where one is missing they would blame the wrong key.
 void finish(const ResolvedConfig& result, Faults& faults) {
   if (faults.empty()) {
@@ -85,6 +95,7 @@ ResolvedConfig resolve_config(const ConfigSources& sources) {
   if (result.file) merge_file(result, faults);
   merge_environment(result, sources.environment, faults);
   merge_flags(result, sources.flags, faults);
+  follow_number(result);
   finish(result, faults);
   return result;
 }
