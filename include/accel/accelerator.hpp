@@ -22,6 +22,7 @@
 #include <boost/hana/for_each.hpp>
 #include <boost/hana/tuple.hpp>
 
+#include <concepts>
 #include <filesystem>
 #include <limits>
 #include <memory>
@@ -167,24 +168,34 @@ class Accelerator : public PartialState {
     shared_->step.accumulate(std::get<sizeof...(AndBody) - 1>(arguments), *shared_);
   }
 
-  /// Computes gradients of a loss: divided over the window, scaled if the precision asks for it,
-  /// reduced over the ranks if this micro-batch closes the window. Every rank must call this.
+  /// Computes gradients of a loss that is a mean over its samples: divided over the window, scaled
+  /// if the precision asks for it, reduced over the ranks if this micro-batch closes the window.
+  /// Every rank must call this.
   void backward(const at::Tensor& loss, bool retain_graph = false) {
-    const auto run = [&] {
-      shared_->step.backward(loss, *shared_, at::Tensor(), std::optional<bool>(retain_graph));
-    };
-    if constexpr (Backend::distributed) {
-      try {
-        run();
-      } catch (const Error&) {
-        throw;
-      } catch (const std::exception& failure) {
-        shared_->explain(failure);
-        throw;
-      }
-    } else {
-      run();
-    }
+    shared_->take_mean();
+    run_backward(loss, retain_graph);
+  }
+
+  /// The same for a loss that is a sum over `count` items (tokens, say), which may differ between
+  /// micro-batches and ranks: the gradients become those of the mean over all items of the window
+  /// and of all ranks, as if they had been one batch. Counts are summed exactly. Where there is no
+  /// item at all, the optimizer does not step. Every rank must call this; a rank without items
+  /// passes a sum of none and 0. Throws Error(usage) for a negative count, or in a window that has
+  /// losses without one.
+  template <std::integral Count>
+    requires(!std::same_as<Count, bool>)
+  void backward(const at::Tensor& loss_sum, Count count, bool retain_graph = false) {
+    if (std::cmp_less(count, 0))
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: backward was given a loss over {} items; give the number that "
+                   "the loss is a sum over, from 0",
+                   process_index(), count);
+    const double weight = shared_->weigh(static_cast<int64_t>(count));
+    run_backward(weight == 1.0 ? loss_sum : loss_sum * weight, retain_graph);
+  }
+  /// With a count that is a tensor of one integer, such as `mask.sum()`.
+  void backward(const at::Tensor& loss_sum, const at::Tensor& count, bool retain_graph = false) {
+    backward(loss_sum, count.item<int64_t>(), retain_graph);
   }
 
   /// Whether this micro-batch closes its window; outside `accumulate`, whether the last one did
@@ -360,6 +371,24 @@ class Accelerator : public PartialState {
                  "itself; use ddp, or start one process\n",
                  ranks.rank, ranks.size, Backend::name);
     return PartialState({}, device);
+  }
+
+  void run_backward(const at::Tensor& loss, bool retain_graph) {
+    const auto run = [&] {
+      shared_->step.backward(loss, *shared_, at::Tensor(), std::optional<bool>(retain_graph));
+    };
+    if constexpr (Backend::distributed) {
+      try {
+        run();
+      } catch (const Error&) {
+        throw;
+      } catch (const std::exception& failure) {
+        shared_->explain(failure);
+        throw;
+      }
+    } else {
+      run();
+    }
   }
 
   /// A scope of no_sync.

@@ -61,6 +61,34 @@ TEST_CASE("B38 a window is reduced once, and the mean over ranks and micro-batch
   CHECK(reductions == std::vector<int64_t>{1, 1});
 }
 
+TEST_CASE("B02 losses with a count: the mean over the items of all ranks and micro-batches") {
+  const std::vector<std::vector<std::vector<float>>> kept{{{1, 2, 3}, {10}}, {{4}, {}}};
+  std::vector<double> windowed(2), single(2);
+  run_ranks(2, [&](const PartialState& state) {
+    const auto rank = static_cast<size_t>(state.process_index());
+    const auto train = [&](auto& accelerator, const std::vector<std::vector<float>>& batches) {
+      auto net = std::make_shared<Weight>();
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      for (const auto& batch : batches)
+        accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer] {
+          accelerator.backward(model(torch::tensor(batch)).sum(), batch.size());
+          optimizer.step();
+          optimizer.zero_grad();
+        });
+      return net->w.template item<double>();
+    };
+    Ddp<accel::accumulate<2>> two{state};
+    windowed[rank] = train(two, kept[rank]);
+    Ddp<accel::accumulate<1>> one{state};
+    single[rank] = train(one, {kept[rank][0]});
+  });
+  for (size_t rank : {0, 1}) {
+    CHECK(windowed[rank] == Catch::Approx(-0.4));  // 20 over 5 items
+    CHECK(single[rank] == Catch::Approx(-0.25));   // 10 over 4
+  }
+}
+
 TEST_CASE("B32 cleared gradients and bucket views: the same bits as zero-filled ones") {
   for (const bool set_to_none : {true, false}) {
     std::vector<at::Tensor> gradients(2);

@@ -93,6 +93,9 @@ class Communicator {
   /// Every rank's bytes, in rank order; lengths may differ.
   [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes) const;
 
+  /// The sum of every rank's number, exact.
+  [[nodiscard]] int64_t all_sum(int64_t mine) const;
+
   /// True if every rank says true.
   [[nodiscard]] bool all_agree(bool mine) const;
 

@@ -124,6 +124,34 @@ class Context {
     return options.sync_with_dataloader && loaders->end_of_dataloader();
   }
 
+  /// Takes a loss that is a sum over `count` items, before its backward, and returns what it is
+  /// multiplied by: 1 inside a window, whose gradients are weighted where it closes; else the
+  /// weight. Reduced gradients are the mean over the ranks of sums, so that ranks / items makes them
+  /// the mean over all items. Collective where the micro-batch closes a window.
+  [[nodiscard]] double weigh(int64_t count) {
+    auto& window = step.window();
+    if constexpr (decltype(step)::accumulates) {
+      if (inside_) {
+        take(LossKind::sum);
+        counted_ += count;
+        if (window.closes()) window.set_weight(weight_of(counted_));
+        return 1.0;
+      }
+    }
+    return window.closes() ? weight_of(count) : 1.0;
+  }
+
+  /// Says that the next loss is a mean.
+  void take_mean() {
+    nothing_counted_ = false;
+    if constexpr (decltype(step)::accumulates)
+      if (inside_) take(LossKind::mean);
+  }
+
+  /// Whether the losses of the last window were sums over no items, on no rank: there is nothing to
+  /// step on.
+  [[nodiscard]] bool nothing_counted() const noexcept { return nothing_counted_; }
+
   [[nodiscard]] static at::Tensor divide(const at::Tensor& loss, int64_t by) { return loss / by; }
 
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss) {
@@ -244,9 +272,25 @@ class Context {
       return Nothing{};
   }
 
+  [[nodiscard]] double weight_of(int64_t mine) {
+    const auto all = state.communicator().all_sum(mine);
+    nothing_counted_ = all == 0;
+    return all > 0 ? static_cast<double>(state.num_processes()) / static_cast<double>(all) : 0.0;
+  }
+
+  void take(LossKind kind) {
+    if (!step.window().take(kind))
+      detail::fail(
+          ErrorCategory::usage,
+          "accel: rank {}: a window has losses with a count and losses without; give every "
+          "backward in it a count, or none",
+          state.process_index());
+  }
+
   void reset_window() {
     settle_scaler();
     corrected_ = false;
+    counted_ = 0;
     for (const auto& optimizer : optimizers) {
       optimizer->unscaled = false;
       optimizer->finite = true;
@@ -257,7 +301,9 @@ class Context {
   bool corrected_ = false;
   bool buffers_differ_ = false;
   bool stepped_ = false;  ///< an optimizer, since the scale was last updated
-  uint64_t loader_ = 0;   ///< the iteration that this window was opened in
+  bool nothing_counted_ = false;
+  int64_t counted_ = 0;  ///< items of this window's losses, on this rank
+  uint64_t loader_ = 0;  ///< the iteration that this window was opened in
   std::vector<DataParallel*> armed_;
 };
 

@@ -17,11 +17,18 @@
 
 namespace accel {
 
+/// What the losses of a window are: means over their samples, or sums. The two have different
+/// denominators.
+enum class LossKind : unsigned char { none, mean, sum };
+
 /// The accumulation window: the micro-batches between two optimizer steps.
 ///
 /// A window closes after N micro-batches, or early at the end of the loader. Each loss is divided
 /// by N; where a window closes after k < N, its gradients are multiplied by N/k, so that they are
 /// the mean over what was seen. A stream needs no look-ahead for that.
+///
+/// A window may instead take losses that are sums, over tokens, say. They are not divided; where it
+/// closes, its gradients are multiplied by the weight that the caller gives.
 template <AccumulationPolicy Accumulation>
 class Window {
  public:
@@ -49,21 +56,38 @@ class Window {
   [[nodiscard]] std::int64_t seen() const noexcept { return seen_; }
 
   void begin(bool last_of_loader) noexcept {
-    if (closes_) seen_ = 0;
+    if (closes_) {
+      seen_ = 0;
+      kind_ = LossKind::none;
+      weight_ = 1.0;
+    }
     ++seen_;
     inside_ = true;
     closes_ = last_of_loader || seen_ >= steps();
   }
   void end() noexcept { inside_ = false; }
+  /// Says of what kind this window's losses are; false if it has losses of the other kind already.
+  [[nodiscard]] bool take(LossKind kind) noexcept {
+    if (kind_ == LossKind::none) kind_ = kind;
+    return kind_ == kind;
+  }
+  /// What gradients of sums are multiplied by where the window closes.
+  void set_weight(double weight) noexcept { weight_ = weight; }
+
   /// Forgets an unfinished window. The caller clears the gradients.
   void abandon() noexcept {
     seen_ = 0;
     closes_ = true;
+    kind_ = LossKind::none;
   }
 
-  [[nodiscard]] std::int64_t divisor() const noexcept { return inside_ ? steps() : 1; }
-  /// What gradients of a closing window are multiplied by: N/k, 1 for a full one.
+  [[nodiscard]] std::int64_t divisor() const noexcept {
+    return inside_ && kind_ != LossKind::sum ? steps() : 1;
+  }
+  /// What gradients of a closing window are multiplied by: N/k, 1 for a full one; the weight of
+  /// sums.
   [[nodiscard]] double correction() const noexcept {
+    if (kind_ == LossKind::sum) return closes_ ? weight_ : 1.0;
     return closes_ && seen_ > 0 && seen_ < steps()
                ? static_cast<double>(steps()) / static_cast<double>(seen_)
                : 1.0;
@@ -74,6 +98,8 @@ class Window {
   std::int64_t seen_ = 0;
   bool closes_ = true;
   bool inside_ = false;
+  LossKind kind_ = LossKind::none;
+  double weight_ = 1.0;
 };
 
 /// A window of one micro-batch has no state: every question has a constant answer.

@@ -133,9 +133,14 @@ class PreparedOptimizer {
   PreparedOptimizer(std::shared_ptr<Kernel> kernel, std::shared_ptr<Context> context)
       : kernel_(std::move(kernel)), context_(std::move(context)) {}
 
-  /// Steps if this micro-batch closes its window; else does nothing. With a scaler, a window whose
-  /// gradients overflowed is skipped.
+  /// Steps if this micro-batch closes its window; else does nothing. A window whose losses were sums
+  /// over no items is skipped and, with a scaler, one whose gradients overflowed.
   void step() {
+    if (context_->nothing_counted()) {
+      kernel_->record().skipped = context_->step.sync_gradients();
+      return;
+    }
+    if constexpr (!Precision::needs_scaler) kernel_->record().skipped = false;
     context_->step.step(*kernel_, *context_);
     if (!context_->inside() && context_->step.sync_gradients()) context_->share_buffers();
   }
@@ -144,7 +149,7 @@ class PreparedOptimizer {
   /// being added to. Cleared means undefined, as in Python, unless `set_to_none` is false.
   void zero_grad(bool set_to_none = true) { context_->step.zero_grad(*kernel_, set_to_none); }
 
-  /// Whether the last step was skipped because a gradient was not finite.
+  /// Whether the last step was skipped: a gradient was not finite, or there was nothing to count.
   [[nodiscard]] bool step_was_skipped() const noexcept { return kernel_->record().skipped; }
 
   /// The user's optimizer.

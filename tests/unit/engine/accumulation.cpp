@@ -54,6 +54,64 @@ TEMPLATE_TEST_CASE(
   CHECK(weights[2] == Catch::Approx(-1.0));
 }
 
+TEMPLATE_TEST_CASE("B01 losses with a count: the mean over the items of a window", "",
+                   accumulate<1>, accumulate<2>, accumulate<dynamic>) {
+  AcceleratorOptions options;
+  options.gradient_accumulation_steps = 2;
+  Single<TestType> accelerator(options);
+  auto net = std::make_shared<Weight>();
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  const auto train = [&, &model = model, &optimizer = optimizer](std::vector<float> kept) {
+    accelerator.accumulate(model, [&] {
+      const auto count = kept.size();
+      accelerator.backward(model(torch::tensor(kept)).sum(), count);
+      optimizer.step();
+      optimizer.zero_grad();
+    });
+  };
+  if constexpr (std::is_same_v<TestType, accumulate<1>>) {
+    train({1, 2, 3, 10});
+  } else {
+    train({1, 2, 3});
+    CHECK(net->w.template item<double>() == 0.0);
+    train({10});
+  }
+  CHECK(net->w.template item<double>() == Catch::Approx(-0.4));
+  CHECK_FALSE(optimizer.step_was_skipped());
+
+  // Nothing to learn from in a whole window: not even the momentum moves.
+  train({});
+  train({});
+  CHECK(net->w.template item<double>() == Catch::Approx(-0.4));
+  CHECK(optimizer.step_was_skipped());
+}
+
+TEST_CASE("a short window of losses with a count needs no correction") {
+  Single<accumulate<4>> accelerator;
+  auto net = std::make_shared<Weight>();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  auto [model, optimizer, loader] =
+      accelerator.prepare(net, sgd, data_loader(samples({1, 2, 6}), {.batch_size = 1}));
+  for (auto& x : loader)
+    accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer] {
+      accelerator.backward(model(x).sum(), torch::tensor(1));
+      optimizer.step();
+    });
+  CHECK(net->w.item<double>() == Catch::Approx(-0.3));
+}
+
+TEST_CASE("losses with and without a count do not mix, and a count is not negative") {
+  Single<accumulate<2>> accelerator;
+  auto model = accelerator.prepare(std::make_shared<Weight>());
+  accelerator.accumulate(model, [&] { accelerator.backward(model(torch::ones({})), 1); });
+  CHECK_THROWS_WITH(
+      accelerator.accumulate(model, [&] { accelerator.backward(model(torch::ones({}))); }),
+      Catch::Matchers::ContainsSubstring("losses with a count and losses without"));
+  CHECK_THROWS_WITH(accelerator.backward(model(torch::ones({})), -1),
+                    Catch::Matchers::ContainsSubstring("-1 items"));
+}
+
 TEST_CASE("B04 validation inside training changes no flag") {
   for (const int validated : {3, 1}) {  // to its end, or left after one batch
     Single<accumulate<2>> accelerator;

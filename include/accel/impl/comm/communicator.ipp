@@ -435,6 +435,13 @@ std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes
   return all;
 }
 
+int64_t Communicator::all_sum(int64_t mine) const {
+  if (!connection_) return mine;
+  std::vector<at::Tensor> numbers{at::full({1}, mine, at::kLong)};
+  run("sum of a number", *this, [&] { return connection_->group->allreduce(numbers); });
+  return numbers[0].item<int64_t>();
+}
+
 void Communicator::leave_word(const std::string& reason) const noexcept {
   if (!connection_ || !connection_->store) return;
   try {
