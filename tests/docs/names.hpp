@@ -51,6 +51,18 @@ extern int r, n, local, on_this_host;
 
 }  // namespace names::training
 
+/// docs/schedules.md: what a schedule belongs to.
+namespace names::schedules {
+
+using names::training::accelerator, names::training::adamw, names::training::net,
+    names::training::total_steps;
+extern torch::optim::SGD sgd;
+extern accel::ReduceLROnPlateau plateau;
+extern at::Tensor validation_loss;
+extern std::int64_t batch, accumulation;
+
+}  // namespace names::schedules
+
 /// docs/tracking.md: a loop that has something to say.
 namespace names::tracking {
 

@@ -228,25 +228,3 @@ TEST_CASE("schedules have PyTorch's and transformers' values over 1,000 steps, i
     }
   }
 }
-
-TEST_CASE("what docs/schedules.md shows") {
-  torch::nn::Linear net(2, 2);
-  torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
-  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
-  Accelerator<single, fp32, accumulate<1>, on<cpu>> accelerator;
-  accel::SequentialLR cosine(adamw,
-                             accel::with_warmup(accel::CosineAnnealingRule{.T_max = 900}, 100));
-  auto [model, optimizer, schedule] = accelerator.prepare(net, adamw, cosine);
-  accel::StepLR step(sgd, {.step_size = 30, .gamma = 0.5});
-  accel::Schedule countdown(
-      sgd, [](accel::GroupRate& group, int64_t t) { group.lr = group.initial_lr / double(1 + t); });
-  accel::LinearLR warmup(sgd, {.start_factor = 0.1, .total_iters = 500});
-  accel::ReduceLROnPlateau plateau(sgd, {.mode = accel::PlateauMode::max, .factor = 0.5});
-  auto linear = accelerator.prepare(accel::get_scheduler("linear", adamw, 100, 1000));
-  const auto loss = accelerator.reduce(torch::ones({}), accel::Reduction::mean);
-  plateau.step(loss);
-  schedule.step();
-  linear.step();
-  CHECK(accel::scale_learning_rate(adamw, accel::BatchScaling::square_root,
-                                   32 * 8 * accelerator.num_processes(), 256) == 1.0);
-}
