@@ -47,7 +47,8 @@ configure() {
     if [ -e "$folder/.choice" ] && [ "$(cat "$folder/.choice")" != "$choice" ]; then
       say "another compiler or LibTorch than before: build/$1 starts afresh"
       fresh=(--fresh)
-    elif [ -e "$folder/.choice" ] && ! grep -qs "^${2:-none}_DIR:PATH=.*-NOTFOUND" "$folder/CMakeCache.txt"; then
+    elif [ -e "$folder/.choice" ] && [ "$project/CMakePresets.json" -ot "$folder/.choice" ] &&
+      ! grep -qs "^${2:-none}_DIR:PATH=.*-NOTFOUND" "$folder/CMakeCache.txt"; then
       quietly ninja -C "$folder" build.ninja || die "CMake could not configure (see above)"  # files may be new
       return 0
     fi
