@@ -6,8 +6,13 @@
 #pragma once
 
 #include <accel/accelerator.hpp>
+#include <accel/checkpoint/checkpoint_series.hpp>
+#include <accel/checkpoint/module_state.hpp>
+#include <accel/checkpoint/rng_state.hpp>
 #include <accel/data/idx.hpp>
 #include <accel/detail/version.hpp>
+#include <accel/engine/seed.hpp>
+#include <accel/optim/weight_average.hpp>
 #include <accel/policies.hpp>
 #include <accel/track/chart.hpp>
 #include <accel/track/history.hpp>

@@ -277,6 +277,14 @@ class Accelerator : public PartialState {
     });
   }
 
+  /// Says that this rank wants something to happen, say to stop early: the next check_trigger() is
+  /// true on every rank. Local.
+  void set_trigger() noexcept { triggered_ = true; }
+  /// Whether any rank has called set_trigger() since the last check. Every rank must call this.
+  [[nodiscard]] bool check_trigger() {
+    return communicator().all_sum(std::exchange(triggered_, false) ? 1 : 0) > 0;
+  }
+
   /// The module that was given, without the handle.
   template <class Module>
   [[nodiscard]] std::shared_ptr<Module> unwrap_model(const Model<Module>& model) const {
@@ -456,6 +464,7 @@ class Accelerator : public PartialState {
   std::unique_ptr<Trackers> trackers_;
   std::unordered_map<void*, std::shared_ptr<void>> kernels_;
   TrainingState state_;
+  bool triggered_ = false;
 };
 
 }  // namespace accel

@@ -262,6 +262,19 @@ TEST_CASE("of several models, those that the loss was computed with are reduced"
   }
 }
 
+TEST_CASE("a trigger that one rank sets is seen by all, once") {
+  std::vector<std::vector<bool>> seen(2);
+  run_ranks(2, [&](const PartialState& state) {
+    Ddp<accel::accumulate<1>> accelerator{state};
+    auto& mine = seen[static_cast<size_t>(state.process_index())];
+    mine.push_back(accelerator.check_trigger());
+    if (!state.is_main_process()) accelerator.set_trigger();
+    mine.push_back(accelerator.check_trigger());
+    mine.push_back(accelerator.check_trigger());
+  });
+  for (const auto& mine : seen) CHECK(mine == std::vector<bool>{false, true, false});
+}
+
 TEST_CASE("no_sync keeps gradients local") {
   std::vector<float> local(2), total(2);
   run_ranks(2, [&](const PartialState& state) {
