@@ -2,9 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <accel/optim/lr_scheduler.hpp>
 
-namespace accel {
-
-namespace detail {
+namespace accel::detail {
 namespace {
 // A derived class may name a protected member of any object of its base through a member pointer.
 struct Access : torch::optim::LRScheduler {
@@ -22,5 +20,4 @@ void set_steps_of(torch::optim::LRScheduler& schedule, int64_t steps) {
   schedule.*count = static_cast<unsigned>(steps);
 }
 
-}  // namespace detail
-}  // namespace accel
+}  // namespace accel::detail
