@@ -469,9 +469,6 @@ void Communicator::fail_operation(const char* what, const std::exception& cause)
        ranks_.rank, ranks_.size, what, cause_of(cause));
 }
 
-bool Communicator::all_agree(bool mine) const {
-  return all_reduce(at::full({}, static_cast<int64_t>(mine), at::kLong), Reduction::min)
-             .item<int64_t>() == 1;
-}
+bool Communicator::all_agree(bool mine) const { return all_sum(mine ? 1 : 0) == size(); }
 
 }  // namespace accel
