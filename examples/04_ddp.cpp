@@ -5,7 +5,7 @@
 //
 //     accel-launch --num_processes 2 04_ddp
 //
-// Against 01 one word has changed: the backend. Each rank gets its share of every round of batches,
+// What makes it data-parallel is one word, the backend. Each rank gets its share of every round of batches,
 // gradients are the mean over ranks, and metrics are gathered without the samples that were
 // repeated to make the last round even.
 //

@@ -37,7 +37,7 @@ struct Options {
   fs::path data = "/usr/share/datasets/fashion-mnist";
   fs::path run = "runs/fashion_mnist";
   std::string precision = "fp32", resume;
-  int64_t epochs = 4, batch_size = 64, accumulation = 2, workers = 0, stop_after = -1;
+  int64_t epochs = 4, batch_size = 64, accumulation = 2, workers = 0, stop_after = 0;
   uint64_t seed = 42;
   double lr = 2e-3;
 };
@@ -166,16 +166,17 @@ int main(int argc, char** argv) {
   app.add_option("--data", options.data, "folder with IDX files, compressed or not");
   app.add_option("--run", options.run, "folder for metrics, events, checkpoint and chart");
   app.add_option("--precision", options.precision, "fp32, bf16 or fp16");
-  app.add_option("--epochs", options.epochs);
+  app.add_option("--epochs", options.epochs)->check(CLI::PositiveNumber);
   app.add_option("--batch_size", options.batch_size, "of one process and one micro-batch");
   app.add_option("--accumulation", options.accumulation, "micro-batches an optimizer step");
-  app.add_option("--lr", options.lr, "learning rate at the start");
+  app.add_option("--lr", options.lr, "learning rate at the start")->check(CLI::PositiveNumber);
   app.add_option("--seed", options.seed);
   app.add_option("--workers", options.workers, "threads that read ahead");
   app.add_option("--resume", options.resume, "state folder to continue from")
       ->always_capture_default(false);
   app.add_option("--stop_after", options.stop_after,
-                 "optimizer step to save a state after, and end");
+                 "optimizer step to save a state after, and end")
+      ->check(CLI::NonNegativeNumber);
   CLI11_PARSE(app, argc, argv);
 
   using namespace accel;

@@ -197,7 +197,11 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {
     if (problem.get_exit_code() == 0) return app.exit(problem);
-    report(problem.what() + suggestion(app));
+    const auto words = app.remaining();
+    const bool no_command = app.get_subcommands().empty();
+    report(no_command && !words.empty()
+               ? fmt::format("there is no '{}'; use default, header or show", words.front())
+               : problem.what() + suggestion(app));
     return 2;
   }
   if (default_command->parsed()) write_default(default_options);

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <exception>
 #include <memory>
 #include <string>
@@ -136,6 +137,10 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& problem) {
     if (problem.get_exit_code() == 0) return app.exit(problem);
     fmt::print(stderr, "accel-launch: {}; see accel-launch --help\n", problem.what());
+    return 2;
+  }
+  if (std::isnan(grace_period)) {
+    fmt::print(stderr, "accel-launch: --grace_period is no number of seconds\n");
     return 2;
   }
   if (cpu) sources.flags["use_cpu"] = "true";

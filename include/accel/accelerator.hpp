@@ -1,18 +1,19 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The class template that composes four policies into a training loop's companion. It holds no
-// strategy of its own: the order of things in a step is engine/step.hpp, what they mean for tensors
-// is engine/context.hpp, and this file gives them the names that a training loop reads. Everything
-// to its left is included here; runtime.hpp comes after it.
+// The class template that composes four policies into a training loop's companion: it prepares the
+// user's objects, saves and restores them, and keeps the records. It holds no strategy of its own;
+// what a loop calls in each micro-batch is its base, engine/training_loop.hpp. Everything to its left
+// is included here; runtime.hpp comes after it.
 #pragma once
 
+#include <accel/checkpoint/checkpoint_series.hpp>
 #include <accel/checkpoint/training_state.hpp>
+#include <accel/comm/agreement.hpp>
 #include <accel/data/data_loader.hpp>
 #include <accel/data/prepared_loader.hpp>
-#include <accel/engine/context.hpp>
 #include <accel/engine/objects.hpp>
-#include <accel/engine/prepared_model.hpp>
+#include <accel/engine/training_loop.hpp>
 #include <accel/optim/lr_scheduler.hpp>
 #include <accel/optim/prepared_optimizer.hpp>
 #include <accel/policies.hpp>
@@ -22,14 +23,14 @@
 #include <boost/hana/for_each.hpp>
 #include <boost/hana/tuple.hpp>
 
-#include <concepts>
 #include <filesystem>
-#include <limits>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <typeindex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -58,12 +59,15 @@ template <BackendPolicy Backend = single, PrecisionPolicy Precision = fp32,
           AccumulationPolicy Accumulation = accumulate<1>,
           PlacementPolicy Placement = on<automatic>>
   requires ComposablePolicies<Backend, Precision, Accumulation, Placement> &&
-           HasEngine<Backend, Placement>
-class Accelerator : public PartialState {
+               HasEngine<Backend, Placement>
+class Accelerator : public PartialState, public TrainingLoop<Backend, Precision, Accumulation> {
+  using Loop = TrainingLoop<Backend, Precision, Accumulation>;
+  using Loop::shared_;
+
  public:
-  using Shared = Context<Backend, Precision, Accumulation>;
+  using Shared = typename Loop::Shared;
   template <class Module>
-  using Model = PreparedModel<Module, Precision, Shared>;
+  using Model = typename Loop::template Model<Module>;
 
   /// Finds the ranks in the environment and connects them if the backend is distributed. Every rank
   /// must call this.
@@ -77,18 +81,11 @@ class Accelerator : public PartialState {
   /// Uses processes that the caller has connected: ranks of a foreign program, or threads.
   explicit Accelerator(PartialState processes, const AcceleratorOptions& options = {})
       : PartialState(processes),
-        shared_(std::make_shared<Shared>(std::move(processes), options)),
+        Loop(std::make_shared<Shared>(std::move(processes), options)),
         trackers_(
             std::make_unique<Trackers>(is_main_process(), options.log_with, options.project_dir)) {
-    if (options.gradient_accumulation_steps < 1)
-      detail::fail(ErrorCategory::config,
-                   "accel: gradient_accumulation_steps must be at least 1, and is {}",
-                   options.gradient_accumulation_steps);
-    if (!Backend::distributed && num_processes() > 1)
-      detail::fail(ErrorCategory::usage,
-                   "accel: rank {}: the backend {} trains one process and was given {} that are "
-                   "connected; use ddp",
-                   process_index(), Backend::name, num_processes());
+    check(options);
+    agree(options);
     if constexpr (Precision::needs_scaler)
       state_.add_value(
           "scaler", {[shared = shared_] {
@@ -105,8 +102,10 @@ class Accelerator : public PartialState {
 
   /// Gives models, optimizers, loaders and schedules their place, in any order and number, and
   /// returns handles to them in the order given: a tuple, or the one handle. Models come first
-  /// whatever their position. What is prepared already, and what is none of these, is returned as
-  /// it is. Every rank must call this, with the same objects.
+  /// whatever their position. A handle shares what was given as a pointer or a module holder, and
+  /// refers to what was given by reference, which must outlive it. What is prepared already, and
+  /// what is none of these, is returned as it is, a copy. Every rank must call this, with the same
+  /// objects.
   template <class... Objects>
   auto prepare(Objects&&... objects) {
     return prepare_taken(take(std::forward<Objects>(objects))...);
@@ -120,19 +119,38 @@ class Accelerator : public PartialState {
     return Model<typename decltype(pointer)::element_type>(pointer, shared_);
   }
 
+  /// Prepares an optimizer only. With fp32 masters it is given copies of the parameters, in place
+  /// of the 16-bit ones.
   template <class Optimizer>
   auto prepare_optimizer(Optimizer&& optimizer) {
     auto pointer = detail::share(std::forward<Optimizer>(optimizer));
     using Prepared = PreparedOptimizer<typename decltype(pointer)::element_type, Precision, Shared>;
+    using Kernel = typename Prepared::Kernel;
+    // By address and type: another optimizer may come to lie where one was.
     auto& known = kernels_[pointer.get()];
-    auto kernel = std::static_pointer_cast<typename Prepared::Kernel>(known);
+    auto kernel = known.type == typeid(Kernel) ? std::static_pointer_cast<Kernel>(known.kernel)
+                                               : std::shared_ptr<Kernel>();
     if (!kernel || !kernel->is_current()) {
-      if (kernel) std::erase(shared_->optimizers, kernel->shared_record());
-      kernel = std::make_shared<typename Prepared::Kernel>(pointer);
+      std::erase_if(shared_->optimizers,
+                    [&](const auto& record) { return record->optimizer == pointer.get(); });
+      kernel = std::make_shared<Kernel>(pointer);
+      // Scale and masters are kept for a parameter by its optimizer.
+      if constexpr (Precision::needs_scaler || Precision::master_weights)
+        for (const auto& other : shared_->optimizers)
+          if (have_common(other->parameters, kernel->record().parameters))
+            detail::fail(
+                ErrorCategory::usage,
+                "accel: rank {}: two optimizers share parameters, which {} cannot do; give "
+                "each parameter to one of them",
+                process_index(), Precision::name);
       shared_->optimizers.push_back(kernel->shared_record());
+      kernel->shared_record()->refresh = [weak = std::weak_ptr(kernel)] {
+        if (const auto living = weak.lock()) living->refresh();
+      };
       state_.add_optimizer(pointer, [kernel] { return kernel->parameter_pairs(); });
-      known = kernel;
+      known = {typeid(Kernel), kernel};
     }
+    kernel->refresh();
     return Prepared(std::move(kernel), shared_);
   }
 
@@ -146,13 +164,14 @@ class Accelerator : public PartialState {
                               detail::agreed_seed(communicator())};
     if (device_placement && shared_->options.device_placement) placement.device = device();
     if (!shared_->options.allow_uneven_batches)
-      detail::require_even_batches(loader.options(), placement,
+      detail::require_even_batches(communicator(), loader.options(), placement,
                                    detail::dataset_size(loader.dataset()));
     PreparedDataLoader<Dataset, Collate> prepared(loader, std::move(placement));
     state_.add_loader(prepared.cursor());
     return prepared;
   }
 
+  /// Prepares a schedule only: it steps where the optimizer does.
   template <class Schedule>
   auto prepare_scheduler(Schedule&& schedule) {
     auto pointer = detail::share(std::forward<Schedule>(schedule));
@@ -160,129 +179,35 @@ class Accelerator : public PartialState {
     return PreparedScheduler<typename decltype(pointer)::element_type, Shared>(pointer, shared_);
   }
 
-  /// Runs `body` as one micro-batch. Inside it, the members of prepared optimizers and schedules
-  /// act only where the window closes, and gradients are reduced only there.
-  template <class... AndBody>
-  void accumulate(AndBody&&... models_and_body) {
-    auto arguments = std::forward_as_tuple(std::forward<AndBody>(models_and_body)...);
-    shared_->step.accumulate(std::get<sizeof...(AndBody) - 1>(arguments), *shared_);
-  }
-
-  /// Computes gradients of a loss that is a mean over its samples: divided over the window, scaled
-  /// if the precision asks for it, reduced over the ranks if this micro-batch closes the window.
-  /// Every rank must call this.
-  void backward(const at::Tensor& loss, bool retain_graph = false) {
-    shared_->take_mean();
-    run_backward(loss, retain_graph);
-  }
-
-  /// The same for a loss that is a sum over `count` items (tokens, say), which may differ between
-  /// micro-batches and ranks: the gradients become those of the mean over all items of the window
-  /// and of all ranks, as if they had been one batch. Counts are summed exactly. Where there is no
-  /// item at all, the optimizer does not step. Every rank must call this; a rank without items
-  /// passes a sum of none and 0. Throws Error(usage) for a negative count, or in a window that has
-  /// losses without one.
-  template <std::integral Count>
-    requires(!std::same_as<Count, bool>)
-  void backward(const at::Tensor& loss_sum, Count count, bool retain_graph = false) {
-    if (std::cmp_less(count, 0))
-      detail::fail(ErrorCategory::usage,
-                   "accel: rank {}: backward was given a loss over {} items; give the number that "
-                   "the loss is a sum over, from 0",
-                   process_index(), count);
-    const double weight = shared_->weigh(static_cast<int64_t>(count));
-    run_backward(weight == 1.0 ? loss_sum : loss_sum * weight, retain_graph);
-  }
-  /// With a count that is a tensor of one integer, such as `mask.sum()`.
-  void backward(const at::Tensor& loss_sum, const at::Tensor& count, bool retain_graph = false) {
-    backward(loss_sum, count.item<int64_t>(), retain_graph);
-  }
-
-  /// Whether this micro-batch closes its window; outside `accumulate`, whether the last one did
-  /// (true before the first).
-  [[nodiscard]] bool sync_gradients() const noexcept { return shared_->step.sync_gradients(); }
-
-  [[nodiscard]] int64_t gradient_accumulation_steps() const noexcept {
-    return shared_->step.window().steps();
-  }
-  /// From the next window on.
-  void set_gradient_accumulation_steps(int64_t steps)
-    requires(!Accumulation::is_static)
-  {
-    if (steps < 1 || shared_->step.window().is_open())
-      detail::fail(ErrorCategory::usage,
-                   "accel: rank {}: gradient_accumulation_steps can be set to a number from 1 "
-                   "between windows, and was set to {} after {} micro-batches of one",
-                   process_index(), steps,
-                   shared_->step.window().is_open() ? shared_->step.window().seen() : 0);
-    shared_->step.window().set_steps(steps);
-  }
-
-  /// Clips the joint norm of a model's gradients and returns what it was (0-dim), once a window:
-  /// inside one it does nothing and returns NaN. Gradients are unscaled first.
-  template <class Model>
-  at::Tensor clip_grad_norm_(const Model& model, double max_norm, double norm_type = 2.0) {
-    if (!sync_gradients()) return at::full({}, std::numeric_limits<double>::quiet_NaN());
-    unscale_gradients();
-    return clip_norm_(gradients_of(parameters_of(model)), max_norm, norm_type);
-  }
-
-  /// Clamps a model's gradients to [-clip_value, clip_value]; inside a window it does nothing.
-  template <class Model>
-  void clip_grad_value_(const Model& model, double clip_value) {
-    if (!sync_gradients()) return;
-    unscale_gradients();
-    clip_value_(gradients_of(parameters_of(model)), clip_value);
-  }
-
-  /// Makes gradients what they are without the loss scale and the window, for code that reads them
-  /// before the step. Once a window, however often it is called; inside a window it does nothing.
-  void unscale_gradients() {
-    if (!sync_gradients()) return;
-    shared_->step.finish_gradients(*shared_);
-    for (const auto& optimizer : shared_->optimizers) shared_->unscale(*optimizer);
-  }
-
-  /// A scope in which this thread computes as the precision says; harmless where that is plain
-  /// fp32.
-  [[nodiscard]] AutocastScope autocast(bool enabled = true) const {
-    constexpr bool casts = Precision::compute_type != Precision::parameter_type;
-    return {device().type(), scalar_type(casts ? Precision::compute_type : element_type::bfloat16),
-            enabled && casts};
-  }
-
-  /// A scope in which backward does not reduce a model (every model, if none is named): its
-  /// gradients stay local and add up. Needs a backend that keeps whole gradients.
-  [[nodiscard]] auto no_sync()
-    requires ReducesOncePerWindow<Backend>
-  {
-    return Unreduced(shared_, nullptr);
-  }
-  template <class Module>
-  [[nodiscard]] auto no_sync(const Model<Module>& model)
-    requires ReducesOncePerWindow<Backend>
-  {
-    return Unreduced(shared_, model.unwrap().get());
-  }
-
   /// `gather`, without the samples that were repeated to make the last batches even: over an epoch
-  /// exactly the dataset, in order. Every rank must call this.
+  /// exactly the dataset, in order. Tensors have a row a sample, or some fixed number of rows. Every
+  /// rank must call this.
   template <NestedTensors T>
-  [[nodiscard]] T gather_for_metrics(const T& value) const {
-    T all = gather(value);
-    const auto remainder = shared_->loaders->remainder();
-    if (!shared_->loaders->end_of_dataloader() || remainder <= 0) return all;
+  [[nodiscard]] T gather_for_metrics(const T& value,
+                                     const CallSite& where = CallSite::current()) const {
+    T all = gather(value, where);
+    const auto samples = samples_of_last_round();
+    if (samples <= 0) return all;
+    const auto round = shared_->loaders->total_batch_size();
     return detail::map_leaves<at::Tensor>(std::move(all), [&](const at::Tensor& tensor) {
-      return tensor.size(0) > remainder ? tensor.slice(0, 0, remainder) : tensor;
+      const auto rows = tensor.size(0);
+      const auto real = samples * (rows % round == 0 ? rows / round : 1);
+      return rows > real ? tensor.slice(0, 0, real) : tensor;
     });
   }
 
-  /// Says that this rank wants something to happen, say to stop early: the next check_trigger() is
-  /// true on every rank. Local.
-  void set_trigger() noexcept { triggered_ = true; }
-  /// Whether any rank has called set_trigger() since the last check. Every rank must call this.
-  [[nodiscard]] bool check_trigger() {
-    return communicator().all_sum(std::exchange(triggered_, false) ? 1 : 0) > 0;
+  /// The same for objects, one for each sample of this rank's batch: their lists, concatenated.
+  /// Every rank must call this; the lengths may differ.
+  template <JsonObject T>
+    requires(!NestedTensors<T>)
+  [[nodiscard]] std::vector<T> gather_for_metrics(
+      const std::vector<T>& objects, const CallSite& where = CallSite::current()) const {
+    std::vector<T> all;
+    for (auto& part : all_gather_object(objects, where))
+      all.insert(all.end(), part.begin(), part.end());
+    const auto samples = samples_of_last_round();
+    if (samples > 0 && std::ssize(all) > samples) all.erase(all.begin() + samples, all.end());
+    return all;
   }
 
   /// The module that was given, without the handle.
@@ -291,32 +216,30 @@ class Accelerator : public PartialState {
     return model.unwrap();
   }
 
-  /// The loss scaler, where the precision has one.
-  [[nodiscard]] GradScaler& scaler() const
-    requires(Precision::needs_scaler)
-  {
-    if (!shared_->inside()) shared_->settle_scaler();
-    return shared_->scaler;
-  }
-  /// Saves everything that was prepared, the scaler, the window and the random numbers of each rank
-  /// into a folder, which gets its name when it is whole. Between windows only: gradients are not
-  /// saved. Every rank must call this.
+  /// Saves everything that was prepared, the scaler and the random numbers of each rank into a
+  /// folder, which gets its name when it is whole. Between windows only: gradients are not saved.
+  /// Every rank must call this. Throws Error(usage) inside a window, and Error(checkpoint), on every
+  /// rank, where something cannot be saved; then the folder is as it was.
   void save_state(const std::filesystem::path& folder) {
-    if (shared_->step.window().is_open())
-      detail::fail(ErrorCategory::usage,
-                   "accel: rank {}: save_state inside an accumulation window ({} of {} "
-                   "micro-batches) would lose its gradients; save where sync_gradients() is true",
-                   process_index(), shared_->step.window().seen(), gradient_accumulation_steps());
+    require_closed_window();
     state_.save(folder, communicator());
+  }
+  /// The same under the next name of a series, which removes its oldest states beyond its limit.
+  SavedCheckpoint save_state(CheckpointSeries& series) {
+    require_closed_window();
+    return state_.save(series, communicator());
   }
   /// Restores what save_state wrote, whatever number of ranks wrote it. The same objects must have
   /// been prepared, in the same order. A loader goes on in the middle of its epoch. Every rank must
-  /// call this.
+  /// call this. Throws Error(checkpoint), on every rank, where the state is damaged or of other
+  /// objects; then nothing has changed.
   void load_state(const std::filesystem::path& folder) {
     state_.load(folder, communicator());
     shared_->abandon_window();
   }
-  /// Adds a value of your own to the state.
+  /// Adds a value of your own to the state. Its `save` is called on rank 0 only, so it must not
+  /// communicate; its `load` is called on every rank. Throws Error(usage) for a name that is taken,
+  /// is one of save_state's own (model, optimizer_1, loader, ...), or cannot name a file.
   void register_for_checkpointing(std::string name, SavedValue value) {
     state_.add_value(std::move(name), std::move(value));
   }
@@ -329,15 +252,6 @@ class Accelerator : public PartialState {
     Console::standard_error()->interrupt(
         [&] { PartialState::print(format, std::forward<Arguments>(arguments)...); });
   }
-
-  /// Whether any optimizer skipped its last step.
-  [[nodiscard]] bool optimizer_step_was_skipped() const noexcept {
-    for (const auto& optimizer : shared_->optimizers)
-      if (optimizer->skipped) return true;
-    return false;
-  }
-  /// Backward passes that were reduced over the ranks so far.
-  [[nodiscard]] int64_t reductions() const noexcept { return shared_->reductions(); }
 
   /// Opens the trackers of `log_with` in `<project_dir>/<project_name>` and stores the
   /// configuration in each. On the main process; the others check their arguments.
@@ -357,14 +271,66 @@ class Accelerator : public PartialState {
   /// Lets go of everything that was prepared. Handles stay valid; their models are no longer
   /// reduced.
   void free_memory() {
-    shared_->step.window().abandon();
-    shared_->models.clear();
-    shared_->optimizers.clear();
+    shared_->forget();
     kernels_.clear();
     state_.forget_prepared();
   }
 
  private:
+  void check(const AcceleratorOptions& options) const {
+    const auto steps = options.gradient_accumulation_steps;
+    if (steps < 1)
+      detail::fail(ErrorCategory::config,
+                   "accel: gradient_accumulation_steps must be at least 1, and is {}", steps);
+    if constexpr (Accumulation::is_static)
+      if (steps != 1 && steps != Accumulation::steps)
+        detail::fail(
+            ErrorCategory::config,
+            "accel: gradient_accumulation_steps is {}, and the policy {} has the number at "
+            "compile time; use accumulate<{}>, or accumulate<dynamic>",
+            steps, Accumulation::name, steps);
+    if (!Backend::distributed && num_processes() > 1)
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: the backend {} trains one process and was given {} that are "
+                   "connected; use ddp",
+                   process_index(), Backend::name, num_processes());
+    if (Placement::device != device_kind::automatic &&
+        device().is_cuda() != (Placement::device == device_kind::cuda))
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: the placement is {} and the given processes are on {}; give "
+                   "PartialState the device of the placement",
+                   process_index(), Placement::name, device().str());
+  }
+
+  /// What differs here would make ranks wait for each other in the middle of the training.
+  void agree(const AcceleratorOptions& options) const {
+    if (num_processes() == 1) return;
+    detail::require_agreement(
+        communicator(),
+        fmt::format("backend {}\nprecision {}\naccumulation {}\ngradient_accumulation_steps {}\n"
+                    "sync_with_dataloader {}\nallow_uneven_batches {}\n",
+                    Backend::name, Precision::name, Accumulation::name,
+                    options.gradient_accumulation_steps, options.sync_with_dataloader,
+                    options.allow_uneven_batches),
+        "make different accelerators", "Give every rank the same policies and options");
+  }
+
+  void require_closed_window() {
+    shared_->drop_left_window();
+    const auto& window = shared_->step.window();
+    if (window.is_open())
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: save_state inside an accumulation window ({} of {} "
+                   "micro-batches) would lose its gradients; save where sync_gradients() is true",
+                   process_index(), window.seen(), window.steps());
+  }
+
+  /// Samples among those that the ranks have in the last round; the rest are repeated. 0: all are.
+  [[nodiscard]] int64_t samples_of_last_round() const {
+    const bool repeats = num_processes() > 1 && shared_->loaders->end_of_dataloader();
+    return repeats ? shared_->loaders->remainder() : 0;
+  }
+
   void adopt(const std::shared_ptr<torch::nn::Module>& module, bool place) {
     shared_->adopt(module, place && shared_->options.device_placement);
     state_.add_model(module);
@@ -380,40 +346,6 @@ class Accelerator : public PartialState {
                  ranks.rank, ranks.size, Backend::name);
     return PartialState({}, device);
   }
-
-  void run_backward(const at::Tensor& loss, bool retain_graph) {
-    const auto run = [&] {
-      shared_->step.backward(loss, *shared_, at::Tensor(), std::optional<bool>(retain_graph));
-    };
-    if constexpr (Backend::distributed) {
-      try {
-        run();
-      } catch (const Error&) {
-        throw;
-      } catch (const std::exception& failure) {
-        shared_->explain(failure);
-        throw;
-      }
-    } else {
-      run();
-    }
-  }
-
-  /// A scope of no_sync.
-  class Unreduced {
-   public:
-    Unreduced(std::shared_ptr<Shared> shared, const torch::nn::Module* module)
-        : shared_(std::move(shared)), module_(module) {
-      shared_->suspend_reduction(module_, 1);
-    }
-    Unreduced(const Unreduced&) = delete;
-    Unreduced& operator=(const Unreduced&) = delete;
-    ~Unreduced() { shared_->suspend_reduction(module_, -1); }
-
-   private:
-    std::shared_ptr<Shared> shared_;
-    const torch::nn::Module* module_;
-  };
 
   /// A module becomes a shared pointer, once, so that a temporary lives on; anything else stays as
   /// it was given.
@@ -448,23 +380,27 @@ class Accelerator : public PartialState {
       return prepare_data_loader(object);
     else if constexpr (LRSchedulerGiven<T>)
       return prepare_scheduler(std::forward<Object>(object));
-    else
+    else {
+      static_assert(!detail::IsTorchData<T>,
+                    "prepare shards accel::DataLoader over the ranks, and a loader or dataset of "
+                    "torch::data would be the same on each of them: make an accel::DataLoader of "
+                    "the dataset");
+      static_assert(
+          !detail::IsUnownedObject<T>,
+          "prepare takes a module, optimizer or schedule by reference, by std::shared_ptr "
+          "or as a module holder, not as a plain pointer, a reference_wrapper or an "
+          "AnyModule");
       return T(std::forward<Object>(object));
+    }
   }
 
-  template <class Module>
-  static std::vector<at::Tensor> parameters_of(const Model<Module>& model) {
-    return unique_tensors(model.unwrap()->parameters());
-  }
-  static std::vector<at::Tensor> parameters_of(const std::vector<at::Tensor>& parameters) {
-    return unique_tensors(parameters);
-  }
-
-  std::shared_ptr<Shared> shared_;
   std::unique_ptr<Trackers> trackers_;
-  std::unordered_map<void*, std::shared_ptr<void>> kernels_;
+  struct KnownKernel {
+    std::type_index type = typeid(void);
+    std::shared_ptr<void> kernel{};
+  };
+  std::unordered_map<void*, KnownKernel> kernels_;
   TrainingState state_;
-  bool triggered_ = false;
 };
 
 }  // namespace accel

@@ -23,6 +23,7 @@ namespace accel {
 [[nodiscard]] inline AcceleratorOptions accelerator_options(const Config& config) {
   AcceleratorOptions options;
   options.gradient_accumulation_steps = accumulation_steps(config);
+  options.communicator.debug = config.debug;
   return options;
 }
 

@@ -107,7 +107,16 @@ TEST_CASE("B36 padding across ranks keeps bool and pads where asked") {
   CHECK(torch::equal(first[0], torch::tensor({-1.0f, 1.0f})));
 }
 
-TEST_CASE("B36 an empty tensor on one rank contributes nothing") {
+TEST_CASE("B36 rows may differ in number: an empty tensor on one rank contributes nothing") {
+  for (const auto& rows : on_ranks(2, [](const PartialState& state) {
+         return state.gather(torch::ones({state.is_main_process() ? 2 : 0, 4}));
+       }))
+    CHECK(torch::equal(rows, torch::ones({2, 4})));
+  for (const auto& rows : on_ranks(3, [](const PartialState& state) {
+         const auto rank = state.process_index();
+         return state.gather(torch::full({(rank * 2) % 3}, rank, torch::kBFloat16));
+       }))
+    CHECK(torch::equal(rows, torch::tensor({1, 1, 2}).to(torch::kBFloat16)));
   for (const auto& rows :
        on_ranks(2, [](const PartialState& state) { return state.gather(torch::ones({0, 4})); }))
     CHECK(rows.sizes() == std::vector<int64_t>{0, 4});
@@ -171,8 +180,8 @@ TEST_CASE("a mismatch is a sentence on every rank, with both shapes") {
   for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
          (void)state.gather(torch::ones({2, state.is_main_process() ? 3 : 5}));
        }))
-    CHECK_THAT(error, ContainsSubstring("rank 0 has Float [2, 3]") &&
-                          ContainsSubstring("rank 1 has Float [2, 5]") &&
+    CHECK_THAT(error, ContainsSubstring("rank 0: Float [2, 3]") &&
+                          ContainsSubstring("rank 1: Float [2, 5]") &&
                           ContainsSubstring("pad_across_processes"));
   for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
          (void)state.reduce(
@@ -257,4 +266,20 @@ TEST_CASE("B29 ranks that differ about the world, or claim one place, are told")
              ContainsSubstring("world of 3") && ContainsSubstring("same WORLD_SIZE"));
   const auto claims = both({.rank = 1, .size = 2}, {.rank = 1, .size = 2});
   CHECK_THAT(claims[0] + claims[1], ContainsSubstring("two processes say that they are rank 1"));
+}
+
+TEST_CASE("tensors that cannot be sent as they lie are sent resolved, or refused on every rank") {
+  const auto complex = torch::complex(torch::ones({2}), torch::ones({2})).conj();
+  for (const auto& all :
+       on_ranks(2, [&](const PartialState& state) { return state.gather(complex); }))
+    CHECK(torch::equal(all, torch::cat({complex, complex})));
+  for (const auto& bad : {at::Tensor(), torch::eye(2).to_sparse(), torch::empty({2}, at::kMeta)})
+    for (const auto& error :
+         errors_of_ranks(2, [&](const PartialState& state) { (void)state.gather(bad); }))
+      CHECK_THAT(error, ContainsSubstring("takes dense tensors"));
+  for (const auto& error : errors_of_ranks(2, [&](const PartialState& state) {
+         (void)state.pad_across_processes(torch::zeros({1 + state.process_index()}, torch::kUInt8),
+                                          0, -1e9);
+       }))
+    CHECK_FALSE(error.empty());
 }

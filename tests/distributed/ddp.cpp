@@ -308,6 +308,43 @@ TEST_CASE("B11 metrics over an epoch are the dataset, once and in order") {
   for (const auto& all : seen) CHECK(torch::equal(all, torch::arange(9)));
 }
 
+TEST_CASE("B11 metrics of several rows a sample keep them all") {
+  for (const int size : {1, 2}) {
+    std::vector<at::Tensor> seen(static_cast<size_t>(size));
+    run_ranks(size, [&](const PartialState& state) {
+      Ddp<accel::accumulate<1>> accelerator{state};
+      std::vector<at::Tensor> samples;
+      for (int i = 0; i < 5; ++i) samples.push_back(torch::tensor(i));
+      auto loader = accelerator.prepare(accel::data_loader(samples, {.batch_size = 2}));
+      std::vector<at::Tensor> gathered;
+      for (auto& batch : loader)
+        gathered.push_back(accelerator.gather_for_metrics(batch.repeat_interleave(10)));
+      seen[static_cast<size_t>(state.process_index())] = torch::cat(gathered);
+    });
+    for (const auto& all : seen) CHECK(torch::equal(all, torch::arange(5).repeat_interleave(10)));
+  }
+}
+
+TEST_CASE("objects of an epoch are the dataset's, once and in order") {
+  std::vector<std::vector<std::string>> seen(2);
+  run_ranks(2, [&](const PartialState& state) {
+    Ddp<accel::accumulate<1>> accelerator{state};
+    std::vector<at::Tensor> samples;
+    for (int i = 0; i < 5; ++i) samples.push_back(torch::tensor(i));
+    auto loader = accelerator.prepare(accel::data_loader(samples, {.batch_size = 2}));
+    auto& all = seen[static_cast<size_t>(state.process_index())];
+    for (auto& batch : loader) {
+      std::vector<std::string> names;
+      for (int64_t i = 0; i < batch.size(0); ++i)
+        names.push_back(fmt::format("sample {}", batch[i].template item<int64_t>()));
+      for (auto& name : accelerator.gather_for_metrics(names)) all.push_back(name);
+    }
+  });
+  for (const auto& all : seen)
+    CHECK(all ==
+          std::vector<std::string>{"sample 0", "sample 1", "sample 2", "sample 3", "sample 4"});
+}
+
 TEST_CASE("B25 uneven batch counts are an error on every rank, with the counts, unless they are "
           "allowed") {
   const std::vector<at::Tensor> samples(5, torch::ones({}));
@@ -335,14 +372,22 @@ TEST_CASE("a backend of one process refuses several") {
 }
 
 TEST_CASE("several accelerators of one process do not meet") {
+  std::array<std::array<float, 2>, 2> gradients{};
   run_ranks(2, [&](const PartialState& state) {
+    const auto rank = static_cast<size_t>(state.process_index());
     Ddp<accel::accumulate<1>> one{state}, two{state};
     auto a = one.prepare(std::make_shared<Weight>());
     auto b = two.prepare(std::make_shared<Weight>());
     for (int step = 0; step < 2; ++step) {
-      one.backward(a(torch::tensor(1.0f)));
-      two.backward(b(torch::tensor(3.0f)));
+      a->zero_grad();
+      b->zero_grad();
+      one.backward(a(torch::tensor(1.0f + 10.0f * float(rank))));
+      two.backward(b(torch::tensor(3.0f + 20.0f * float(rank))));
     }
+    gradients[rank] = {a->w.grad().item<float>(), b->w.grad().item<float>()};
   });
-  SUCCEED();
+  for (const auto& of_rank : gradients) {
+    CHECK(of_rank[0] == 6.0f);
+    CHECK(of_rank[1] == 13.0f);
+  }
 }

@@ -34,7 +34,7 @@ extern Net net, generator, discriminator;
 extern torch::optim::AdamW adamw, adam_g, adam_d;
 extern at::Tensor noise, real;
 extern std::int64_t total_steps, warmup_steps, epochs;
-extern bool resume;
+extern bool resume, out_of_time;
 
 auto [model, optimizer, loader, test_loader, schedule] =
     accelerator.prepare(net, adamw, accel::data_loader(samples), accel::data_loader(samples),

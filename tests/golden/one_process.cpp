@@ -55,14 +55,16 @@ TEST_CASE("golden: bf16") {
 
 TEST_CASE("golden: fp16 with a scaler that grows, overflows and backs off") {
   OneProcess<accel::fp16> accelerator({.grad_scaler = {.growth_interval = 8}});
-  replay("fp16_scaler", accelerator, momentum(),
-         [](torch::optim::Optimizer& optimizer) { return accel::step_lr(optimizer, 10, 0.8); });
+  replay("fp16_scaler", accelerator, momentum(), [](torch::optim::Optimizer& optimizer) {
+    return accel::StepLR(optimizer, {.step_size = 10, .gamma = 0.8});
+  });
 }
 
 TEST_CASE("golden: StepLR") {
   OneProcess<accel::fp32> accelerator;
-  replay("schedule_step", accelerator, momentum(),
-         [](torch::optim::Optimizer& optimizer) { return accel::step_lr(optimizer, 10, 0.7); });
+  replay("schedule_step", accelerator, momentum(), [](torch::optim::Optimizer& optimizer) {
+    return accel::StepLR(optimizer, {.step_size = 10, .gamma = 0.7});
+  });
 }
 
 TEST_CASE("golden: LambdaLR with accumulation") {

@@ -41,6 +41,7 @@ const std::map<std::string_view, std::string_view> other_effects{
     {"main_process_ip", "the variable says where ranks of MPI meet, if `MASTER_ADDR` does not"},
     {"main_process_port",
      "`MASTER_PORT` of the ranks of `accel-launch`; the variable also for ranks of MPI"},
+    {"debug", "ranks compare what they call, and from which line, before each collective"},
     {"num_cpu_threads_per_process", "`OMP_NUM_THREADS` of the ranks of `accel-launch`"},
     {"fsdp_config.fsdp_version", "nothing: both mean the same here"},
     {"fsdp_config.fsdp_min_num_params", "nothing yet: for the engine of `sharded<...>`"},

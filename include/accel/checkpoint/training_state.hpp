@@ -6,6 +6,7 @@
 // accelerator's save_state and load_state forward here.
 #pragma once
 
+#include <accel/checkpoint/checkpoint_series.hpp>
 #include <accel/comm/communicator.hpp>
 #include <accel/data/loader_cursor.hpp>
 #include <accel/optim/lr_scheduler.hpp>
@@ -26,6 +27,7 @@
 namespace accel {
 
 class StateFolder;
+class StateParts;
 
 /// A value that is saved as JSON: how to take it and how to put it back.
 struct SavedValue {
@@ -35,7 +37,8 @@ struct SavedValue {
 };
 
 /// The objects that make up a training's state, in the order in which they were prepared. Adding
-/// one again does nothing.
+/// one again does nothing. A loader whose last handle is gone (one that an evaluation made for
+/// itself, say) is no part of it any more.
 class TrainingState {
  public:
   /// An optimizer's own tensor of a parameter, and the model's: the same one, or a 16-bit parameter
@@ -75,6 +78,9 @@ class TrainingState {
   /// numbers.
   void save(const std::filesystem::path& folder, const Communicator& communicator) const;
 
+  /// The same under the next name of a series.
+  SavedCheckpoint save(CheckpointSeries& series, const Communicator& communicator) const;
+
   /// Restores everything from a folder, whatever number of ranks wrote it. Every rank must call
   /// this. Throws Error(checkpoint), on every rank, that names what is missing or of another shape;
   /// nothing is changed then. (The `load` of a value of the user's may throw later. It runs before
@@ -86,8 +92,14 @@ class TrainingState {
 
   void add_schedule(std::shared_ptr<void> key, SavedValue value);
   /// What loading does, in its order, once everything has been read and fits.
-  [[nodiscard]] std::vector<Loading> plan(const StateFolder& state, int rank) const;
+  struct Plan {
+    std::vector<Loading> values, objects;
+  };
+  [[nodiscard]] Plan plan(const StateFolder& state, int rank) const;
   [[nodiscard]] std::vector<const torch::nn::Module*> modules() const;
+  [[nodiscard]] std::vector<std::shared_ptr<LoaderCursor>> loaders() const;
+  /// Adds this rank's parts.
+  void fill(StateParts& parts, int rank) const;
 
   struct Optimizer {
     std::shared_ptr<torch::optim::Optimizer> optimizer;
@@ -96,7 +108,7 @@ class TrainingState {
   std::vector<std::shared_ptr<torch::nn::Module>> models_;
   std::vector<Optimizer> optimizers_;
   std::vector<std::pair<std::shared_ptr<void>, SavedValue>> schedules_;
-  std::vector<std::shared_ptr<LoaderCursor>> loaders_;
+  std::vector<std::weak_ptr<LoaderCursor>> loaders_;
   std::vector<std::pair<std::string, SavedValue>> values_;
 };
 

@@ -16,6 +16,7 @@
 #include <concepts>
 #include <cstdint>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,29 +26,56 @@ namespace accel {
 template <class T>
 concept NestedTensors = detail::can_hold<at::Tensor, std::remove_cvref_t<T>>::value;
 
+namespace detail {
+
+/// A copy of `value` with each tensor replaced by `transform(tensor, part)`, where part says which of
+/// how many tensors it is, so that ranks with different structures find out.
+template <class T, class Transform>
+[[nodiscard]] T map_tensors(const T& value, Transform&& transform) {
+  if constexpr (std::is_same_v<T, at::Tensor>) {
+    return transform(value, 1);
+  } else {
+    int64_t count = 0, index = 0;
+    T copy = value;
+    for_each_leaf<at::Tensor>(copy, [&](const at::Tensor&) { ++count; });
+    for_each_leaf<at::Tensor>(copy, [&](at::Tensor& tensor) {
+      const int64_t part = count == 1 ? 1 : (index++ << 32) + count;
+      tensor = transform(std::as_const(tensor), part);
+    });
+    return copy;
+  }
+}
+
+}  // namespace detail
+
 /// Every rank's tensors, concatenated along dim 0 in rank order (0-dim tensors become one row
-/// each). Every rank must call this, with the same structure and shapes; else Error(collective) on
-/// all of them.
+/// each). Every rank must call this, with the same structure and, but for dim 0, the same shapes;
+/// else Error(collective) on all of them.
 template <NestedTensors T>
-[[nodiscard]] T gather(const Communicator& communicator, const T& value) {
-  return detail::map_leaves<at::Tensor>(
-      value, [&](const at::Tensor& tensor) { return communicator.all_gather(tensor); });
+[[nodiscard]] T gather(const Communicator& communicator, const T& value,
+                       const CallSite& where = CallSite::current()) {
+  return detail::map_tensors(value, [&](const at::Tensor& tensor, int64_t part) {
+    return communicator.all_gather(tensor, where, part);
+  });
 }
 
 /// Every tensor combined over the ranks, as a new value. Every rank must call this.
 template <NestedTensors T>
 [[nodiscard]] T reduce(const Communicator& communicator, const T& value,
-                       Reduction reduction = Reduction::sum) {
-  return detail::map_leaves<at::Tensor>(
-      value, [&](const at::Tensor& tensor) { return communicator.all_reduce(tensor, reduction); });
+                       Reduction reduction = Reduction::sum,
+                       const CallSite& where = CallSite::current()) {
+  return detail::map_tensors(value, [&](const at::Tensor& tensor, int64_t part) {
+    return communicator.all_reduce(tensor, reduction, where, part);
+  });
 }
 
 /// Rank `from_process`'s tensors on every rank. Every rank must call this, with the same structure
 /// and shapes.
 template <NestedTensors T>
-[[nodiscard]] T broadcast(const Communicator& communicator, const T& value, int from_process = 0) {
-  return detail::map_leaves<at::Tensor>(value, [&](const at::Tensor& tensor) {
-    return communicator.broadcast(tensor, from_process);
+[[nodiscard]] T broadcast(const Communicator& communicator, const T& value, int from_process = 0,
+                          const CallSite& where = CallSite::current()) {
+  return detail::map_tensors(value, [&](const at::Tensor& tensor, int64_t part) {
+    return communicator.broadcast(tensor, from_process, where, part);
   });
 }
 
@@ -56,7 +84,8 @@ namespace detail {
 /// `tensor` with `dim` extended to the longest over the ranks by `pad_index`; the same tensor where
 /// nothing is missing.
 at::Tensor pad_across_processes(const Communicator& communicator, const at::Tensor& tensor,
-                                int64_t dim, double pad_index, bool pad_first);
+                                int64_t dim, double pad_index, bool pad_first,
+                                const CallSite& where, int64_t part);
 
 }  // namespace detail
 
@@ -65,10 +94,11 @@ at::Tensor pad_across_processes(const Communicator& communicator, const at::Tens
 /// tensor that has no such dim is left alone. Every rank must call this.
 template <NestedTensors T>
 [[nodiscard]] T pad_across_processes(const Communicator& communicator, const T& value,
-                                     int64_t dim = 0, double pad_index = 0,
-                                     bool pad_first = false) {
-  return detail::map_leaves<at::Tensor>(value, [&](const at::Tensor& tensor) {
-    return detail::pad_across_processes(communicator, tensor, dim, pad_index, pad_first);
+                                     int64_t dim = 0, double pad_index = 0, bool pad_first = false,
+                                     const CallSite& where = CallSite::current()) {
+  return detail::map_tensors(value, [&](const at::Tensor& tensor, int64_t part) {
+    return detail::pad_across_processes(communicator, tensor, dim, pad_index, pad_first, where,
+                                        part);
   });
 }
 

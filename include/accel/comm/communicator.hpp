@@ -8,16 +8,22 @@
 #pragma once
 
 #include <accel/comm/ranks.hpp>
+#include <accel/detail/error.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceType.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <source_location>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace c10d {
@@ -36,13 +42,20 @@ struct CommunicatorOptions {
   std::chrono::milliseconds collective_timeout{300'000};  ///< for one collective
   std::string interface;  ///< network interface to bind, such as "eth0"; empty: loopback on one
                           ///< host, else by host name
+  std::optional<bool> debug{};  ///< before each collective, compare what ranks call and from which
+                                ///< line; unset: ACCEL_DEBUG, ACCELERATE_DEBUG_MODE, else off
 };
+
+/// Where in the user's program a collective was called, for the debug mode.
+using CallSite = std::source_location;
 
 /// The ranks of a job, connected. Copies share the connection. A job of one process has no
 /// connection, and every call returns at once with the right value.
 ///
 /// Every member function that communicates is collective: *every rank must call this*, in the same
-/// order. Errors are `Error(collective)`; after one, the connection is not to be used again.
+/// order. Errors are `Error(collective)`; after one, the connection is not to be used again. Ranks
+/// that call different things are told so, in debug mode with the lines of their calls. Not so where
+/// one of them is in a backward pass: there debug mode alone compares.
 class Communicator {
  public:
   /// One process, no connection.
@@ -62,7 +75,8 @@ class Communicator {
                                  const std::string& name = "accel");
 
   /// Uses a group that the caller opened.
-  static Communicator over_group(c10::intrusive_ptr<c10d::ProcessGroup> group, const Ranks& ranks);
+  static Communicator over_group(c10::intrusive_ptr<c10d::ProcessGroup> group, const Ranks& ranks,
+                                 const CommunicatorOptions& options = {});
 
   [[nodiscard]] int rank() const noexcept { return ranks_.rank; }
   [[nodiscard]] int size() const noexcept { return ranks_.size; }
@@ -72,32 +86,64 @@ class Communicator {
   [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> group() const;
 
   /// Returns when every rank has called it.
-  void barrier() const;
+  void barrier(const CallSite& where = CallSite::current()) const;
+
+  // `where` and `part` of the next three: the user's line, and which tensor of a nested value it is
+  // (index * 2^32 + count), for what ranks are told that call different things.
 
   /// A new tensor of `tensor`'s shape: its values over the ranks, combined. Integers are exact;
   /// 16-bit floats are summed in fp32; bool is summed as "or", its max as "or", its min as "and".
   /// The mean of integers is refused: it has no integer value. Shapes and dtypes are compared
   /// first, so that a mismatch is an error on every rank.
-  [[nodiscard]] at::Tensor all_reduce(const at::Tensor& tensor, Reduction reduction) const;
+  [[nodiscard]] at::Tensor all_reduce(const at::Tensor& tensor, Reduction reduction,
+                                      const CallSite& where = CallSite::current(),
+                                      int64_t part = 1) const;
 
   /// Every rank's tensor, concatenated along dim 0 in rank order; a 0-dim tensor counts as one row.
-  /// Shapes must be equal.
-  [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) const;
+  /// Shapes must be equal but for dim 0.
+  [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor,
+                                      const CallSite& where = CallSite::current(),
+                                      int64_t part = 1) const;
 
   /// Rank `root`'s tensor on every rank. The others' tensor gives shape and dtype.
-  [[nodiscard]] at::Tensor broadcast(const at::Tensor& tensor, int root) const;
+  [[nodiscard]] at::Tensor broadcast(const at::Tensor& tensor, int root,
+                                     const CallSite& where = CallSite::current(),
+                                     int64_t part = 1) const;
 
   /// The same, in place on each tensor, in few messages. Shapes and dtypes are not compared.
   void broadcast_coalesced_(const std::vector<at::Tensor>& tensors, int root) const;
 
   /// Every rank's bytes, in rank order; lengths may differ.
-  [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes) const;
+  [[nodiscard]] std::vector<std::string> all_gather_bytes(
+      const std::string& bytes, const CallSite& where = CallSite::current()) const;
 
   /// The sum of every rank's number, exact.
-  [[nodiscard]] int64_t all_sum(int64_t mine) const;
+  [[nodiscard]] int64_t all_sum(int64_t mine, const CallSite& where = CallSite::current()) const;
 
   /// True if every rank says true.
-  [[nodiscard]] bool all_agree(bool mine) const;
+  [[nodiscard]] bool all_agree(bool mine, const CallSite& where = CallSite::current()) const;
+
+  /// Runs `step` here, and returns once it has ended well on every rank. Where it threw on one, all
+  /// throw: that rank what it threw, the others Error(category) with the sentence `otherwise`. Every
+  /// rank must call this; `step` may be something that only some of them do.
+  template <std::invocable Step>
+  void together(Step&& step, ErrorCategory category, std::string_view otherwise) const {
+    std::exception_ptr failure;
+    try {
+      std::forward<Step>(step)();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    const bool went_well = all_agree(!failure);
+    if (failure) std::rethrow_exception(failure);
+    if (!went_well)
+      detail::fail(category, "accel: rank {}: {}; the rank that could not says why", rank(),
+                   otherwise);
+  }
+
+  /// In debug mode: throws Error(collective) on every rank, with what each is about to do and where,
+  /// unless all are about to do the same. Members call it themselves. Every rank must call this.
+  void compare_calls(std::string_view call, const CallSite& where) const;
 
   /// Leaves word in the store of why this rank is about to stop, for what only it has found. A
   /// collective of another rank that fails from then on gives the reason. Local, and never throws.

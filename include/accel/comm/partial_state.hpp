@@ -8,6 +8,7 @@
 
 #include <accel/comm/collectives.hpp>
 #include <accel/comm/communicator.hpp>
+#include <accel/comm/object_collectives.hpp>
 #include <accel/comm/ranks.hpp>
 #include <accel/policy/device_kind.hpp>
 
@@ -15,9 +16,9 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace accel {
 
@@ -61,7 +62,9 @@ class PartialState {
   }
 
   /// Returns when every rank has called it.
-  void wait_for_everyone() const { communicator_.barrier(); }
+  void wait_for_everyone(const CallSite& where = CallSite::current()) const {
+    communicator_.barrier(where);
+  }
 
   /// Calls `function` on one rank only. The others go on at once.
   template <class Function>
@@ -96,21 +99,35 @@ class PartialState {
 
   /// See collectives.hpp for these; every rank must call the ones that communicate.
   template <NestedTensors T>
-  [[nodiscard]] T gather(const T& value) const {
-    return accel::gather(communicator_, value);
+  [[nodiscard]] T gather(const T& value, const CallSite& where = CallSite::current()) const {
+    return accel::gather(communicator_, value, where);
   }
   template <NestedTensors T>
-  [[nodiscard]] T reduce(const T& value, Reduction reduction = Reduction::sum) const {
-    return accel::reduce(communicator_, value, reduction);
+  [[nodiscard]] T reduce(const T& value, Reduction reduction = Reduction::sum,
+                         const CallSite& where = CallSite::current()) const {
+    return accel::reduce(communicator_, value, reduction, where);
   }
   template <NestedTensors T>
-  [[nodiscard]] T broadcast(const T& value, int from_process = 0) const {
-    return accel::broadcast(communicator_, value, from_process);
+  [[nodiscard]] T broadcast(const T& value, int from_process = 0,
+                            const CallSite& where = CallSite::current()) const {
+    return accel::broadcast(communicator_, value, from_process, where);
   }
   template <NestedTensors T>
   [[nodiscard]] T pad_across_processes(const T& value, int64_t dim = 0, double pad_index = 0,
-                                       bool pad_first = false) const {
-    return accel::pad_across_processes(communicator_, value, dim, pad_index, pad_first);
+                                       bool pad_first = false,
+                                       const CallSite& where = CallSite::current()) const {
+    return accel::pad_across_processes(communicator_, value, dim, pad_index, pad_first, where);
+  }
+  /// See object_collectives.hpp for these two; every rank must call them.
+  template <JsonObject T>
+  [[nodiscard]] std::vector<T> all_gather_object(
+      const T& object, const CallSite& where = CallSite::current()) const {
+    return accel::all_gather_object(communicator_, object, where);
+  }
+  template <JsonObject T>
+  [[nodiscard]] T broadcast_object(const T& object, int from_process = 0,
+                                   const CallSite& where = CallSite::current()) const {
+    return accel::broadcast_object(communicator_, object, from_process, where);
   }
   template <class Items>
   [[nodiscard]] Items split_between_processes(const Items& items,
@@ -121,21 +138,11 @@ class PartialState {
  private:
   template <class Function>
   void first(bool mine, Function&& function) const {
-    std::exception_ptr failure;
-    if (mine) {
-      try {
-        function();
-      } catch (...) {
-        failure = std::current_exception();
-      }
-    }
-    const bool went_well = communicator_.all_agree(!failure);
-    if (failure) std::rethrow_exception(failure);
-    if (!went_well)
-      detail::fail(ErrorCategory::collective,
-                   "accel: rank {}: what the main process was to do first has failed there; its "
-                   "own message says why",
-                   process_index());
+    communicator_.together(
+        [&] {
+          if (mine) function();
+        },
+        ErrorCategory::collective, "what the main process was to do first has failed there");
     if (!mine) function();
   }
 

@@ -21,9 +21,10 @@ class ActiveLoaders {
   /// end.
   class Iteration {
    public:
-    /// `remainder`: IndexPlan::remainder() of the epoch. A null `loaders` is allowed: nobody asks
-    /// then.
-    Iteration(std::shared_ptr<ActiveLoaders> loaders, std::int64_t remainder);
+    /// `remainder`, `total_batch_size`: IndexPlan's, of the epoch. A null `loaders` is allowed: nobody
+    /// asks then.
+    Iteration(std::shared_ptr<ActiveLoaders> loaders, std::int64_t remainder,
+              std::int64_t total_batch_size = 1);
     ~Iteration();
     Iteration(Iteration&& other) noexcept;
     Iteration& operator=(Iteration&&) = delete;
@@ -52,6 +53,9 @@ class ActiveLoaders {
 
   /// The innermost loader's remainder (see IndexPlan); -1 outside a loop.
   [[nodiscard]] std::int64_t remainder() const noexcept;
+
+  /// The innermost loader's samples in a full round of all ranks; 1 outside a loop.
+  [[nodiscard]] std::int64_t total_batch_size() const noexcept;
 
   /// A number for the innermost iteration, never given twice; 0 outside a loop.
   [[nodiscard]] std::uint64_t innermost() const noexcept;

@@ -58,7 +58,7 @@ class LoaderEpoch {
     // A resumed epoch made its draw before the state was saved.
     if (!start_.resumed) draw_base_seed();
     order_.emplace(plan_.options().samples, options.shuffle, cursor_->seed(), start_.epoch);
-    iteration_.emplace(placement.active_loaders, plan_.remainder());
+    iteration_.emplace(placement.active_loaders, plan_.remainder(), plan_.total_batch_size());
     if (options.num_workers > 0 && next_ < plan_.size()) start_prefetching(options);
     advance();
   }

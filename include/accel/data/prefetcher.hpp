@@ -59,11 +59,13 @@ class Prefetcher {
           started_.count_down();
           work(stop, worker);
         });
-    } catch (...) {  // the system has no more threads; those that run still use `on_thread_start`
+    } catch (const std::system_error& problem) {
+      // The system has no more threads; those that run still use `on_thread_start`.
       started_.count_down(range.workers - worker);
       started_.wait();
       stop();
-      throw;
+      fail(ErrorCategory::config, "num_workers is {}, and thread {} could not be started: {}",
+           range.workers, worker, problem.what());
     }
     started_.wait();
   }

@@ -68,6 +68,26 @@ concept DataAndTarget = requires(T& value) {
 template <class T>
 concept DataOnly = !DataAndTarget<T> && requires(T& value) { value.data; } && !std::is_pointer_v<T>;
 
+/// Whether a value of type `T` can hold a leaf of type `Leaf` at all.
+template <class Leaf, class T>
+struct can_hold : std::bool_constant<std::is_same_v<std::remove_cv_t<T>, Leaf> || HanaStruct<T> ||
+                                     DataAndTarget<T> || DataOnly<T>> {};
+template <class Leaf, class T, class A>
+struct can_hold<Leaf, std::vector<T, A>> : can_hold<Leaf, T> {};
+template <class Leaf, class T, std::size_t N>
+struct can_hold<Leaf, std::array<T, N>> : can_hold<Leaf, T> {};
+template <class Leaf, class T>
+struct can_hold<Leaf, std::optional<T>> : can_hold<Leaf, T> {};
+template <class Leaf, class... T>
+struct can_hold<Leaf, std::tuple<T...>> : std::bool_constant<(can_hold<Leaf, T>::value || ...)> {};
+template <class Leaf, class A, class B>
+struct can_hold<Leaf, std::pair<A, B>>
+    : std::bool_constant<can_hold<Leaf, A>::value || can_hold<Leaf, B>::value> {};
+template <class Leaf, class K, class T, class C, class A>
+struct can_hold<Leaf, std::map<K, T, C, A>> : can_hold<Leaf, T> {};
+template <class Leaf, class K, class T, class H, class E, class A>
+struct can_hold<Leaf, std::unordered_map<K, T, H, E, A>> : can_hold<Leaf, T> {};
+
 /// Calls `visit(leaf)` on every leaf of type `Leaf` in `value`, in a fixed order (declaration,
 /// index, key), so that ranks that hold the same structure visit the same leaves. The leaves may be
 /// changed in place.
@@ -76,7 +96,7 @@ void for_each_leaf(T& value, Visit&& visit) {
   using Plain = std::remove_const_t<T>;
   if constexpr (std::is_same_v<Plain, Leaf>) {
     visit(value);
-  } else if constexpr (is_sequence<Plain>) {
+  } else if constexpr (is_sequence<Plain> && can_hold<Leaf, Plain>::value) {
     for (auto& element : value) for_each_leaf<Leaf>(element, visit);
   } else if constexpr (is_map<Plain>) {
     // An unordered map has no order that ranks share: its keys are visited sorted.
@@ -105,25 +125,5 @@ template <class Leaf, class T, class Transform>
   for_each_leaf<Leaf>(value, [&](Leaf& leaf) { leaf = transform(std::as_const(leaf)); });
   return value;
 }
-
-/// Whether a value of type `T` can hold a leaf of type `Leaf` at all.
-template <class Leaf, class T>
-struct can_hold : std::bool_constant<std::is_same_v<std::remove_cv_t<T>, Leaf> || HanaStruct<T> ||
-                                     DataAndTarget<T> || DataOnly<T>> {};
-template <class Leaf, class T, class A>
-struct can_hold<Leaf, std::vector<T, A>> : can_hold<Leaf, T> {};
-template <class Leaf, class T, std::size_t N>
-struct can_hold<Leaf, std::array<T, N>> : can_hold<Leaf, T> {};
-template <class Leaf, class T>
-struct can_hold<Leaf, std::optional<T>> : can_hold<Leaf, T> {};
-template <class Leaf, class... T>
-struct can_hold<Leaf, std::tuple<T...>> : std::bool_constant<(can_hold<Leaf, T>::value || ...)> {};
-template <class Leaf, class A, class B>
-struct can_hold<Leaf, std::pair<A, B>>
-    : std::bool_constant<can_hold<Leaf, A>::value || can_hold<Leaf, B>::value> {};
-template <class Leaf, class K, class T, class C, class A>
-struct can_hold<Leaf, std::map<K, T, C, A>> : can_hold<Leaf, T> {};
-template <class Leaf, class K, class T, class H, class E, class A>
-struct can_hold<Leaf, std::unordered_map<K, T, H, E, A>> : can_hold<Leaf, T> {};
 
 }  // namespace accel::detail

@@ -32,6 +32,10 @@ namespace accel {
 /// an optimizer step.
 class AutocastScope {
  public:
+  /// A scope that changes nothing.
+  explicit AutocastScope(c10::DeviceType device)
+      : AutocastScope(device, at::autocast::get_autocast_dtype(device),
+                      at::autocast::is_autocast_enabled(device)) {}
   AutocastScope(c10::DeviceType device, c10::ScalarType compute_type, bool enabled = true)
       : device_(device),
         was_enabled_(at::autocast::is_autocast_enabled(device)),

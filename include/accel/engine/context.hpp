@@ -16,7 +16,10 @@
 #include <accel/engine/step.hpp>
 #include <accel/track/trackers.hpp>
 
+#include <algorithm>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -48,18 +51,27 @@ struct AcceleratorOptions {
 /// An optimizer that was prepared, as far as the window is concerned.
 struct OptimizerRecord {
   const void* optimizer = nullptr;     ///< whose it is
+  std::function<void()> refresh;       ///< takes up groups that were added since
   std::vector<at::Tensor> parameters;  ///< of the model, each once
   bool unscaled = false;               ///< in this window
   bool finite = true;                  ///< what unscaling found
   bool skipped = false;                ///< its last step
+  bool stepped = false;                ///< since its gradients were cleared or the window began
+  bool stale = false;        ///< gradients were added to those of the step before clearing them
+  int64_t cleared_at = 0;    ///< reductions when its gradients were last cleared
+  size_t owned = 0;          ///< of its parameters, those whose models are known:
+  int64_t owned_among = -1;  ///< the models as they were when that was looked up
+  std::vector<const torch::nn::Module*> owners;
 };
 
 /// A model that was prepared.
 struct ModelRecord {
   std::shared_ptr<torch::nn::Module> module;
-  std::vector<at::Tensor> parameters;     ///< each once
-  std::unique_ptr<DataParallel> replica;  ///< where the backend reduces
-  int suspended = 0;                      ///< scopes of no_sync that it is in
+  std::vector<at::Tensor> parameters;       ///< each once
+  std::unique_ptr<DataParallel> replica{};  ///< where the backend reduces
+  int suspended = 0;                        ///< scopes of no_sync that it is in
+  bool local = false;                       ///< has gradients of this window that were not reduced
+  int64_t reduced_at = 0;                   ///< the number of its last reduction
 };
 
 template <class Backend, class Precision, class Accumulation>
@@ -67,6 +79,11 @@ class Context {
   struct Nothing {};
 
  public:
+  static constexpr bool reduces = Backend::distributed;
+  /// Whether gradients may have to be finished (corrected, unscaled) before a step.
+  static constexpr bool finishes_gradients =
+      Precision::needs_scaler || Step<Backend, Precision, Accumulation>::accumulates;
+
   Context(PartialState processes, const AcceleratorOptions& run_time)
       : state(std::move(processes)),
         options(run_time),
@@ -87,16 +104,24 @@ class Context {
   /// before (another object at the same address, or a module that has grown) is taken up anew.
   void adopt(const std::shared_ptr<torch::nn::Module>& module, bool place) {
     auto parameters = unique_tensors(module->parameters());
+    ++models_version_;
     for (auto known = models.begin(); known != models.end(); ++known) {
       if (known->module != module) continue;
-      if (same_tensors(known->parameters, parameters)) return;
+      const bool works = !known->replica || !known->replica->is_broken();
+      if (works && same_tensors(known->parameters, parameters)) return;
       models.erase(known);
       break;
     }
+    for (const auto& other : models)
+      if (Backend::distributed && have_common(other.parameters, parameters))
+        detail::fail(ErrorCategory::usage,
+                     "accel: rank {}: the models {} and {} share parameters, and {} reduces each "
+                     "model's; prepare one module that holds both",
+                     state.process_index(), other.module->name(), module->name(), Backend::name);
     if (place) module->to(state.device());
     if constexpr (Precision::parameter_type != element_type::float32)
       cast_floating_(*module, scalar_type(Precision::parameter_type));
-    ModelRecord record{module, std::move(parameters), nullptr};
+    ModelRecord record{module, std::move(parameters)};
     if constexpr (Backend::distributed)
       record.replica =
           std::make_unique<DataParallel>(module, state.communicator(), options.ddp,
@@ -109,16 +134,22 @@ class Context {
 
   void enter() {
     inside_ = true;
-    // Where the loader's end does not close windows, one may span two epochs.
-    if (options.sync_with_dataloader && step.window().is_open() && loader_ != 0 &&
-        !loaders->is_active(loader_))
-      abandon_window();
+    counted_here_ = false;
+    drop_left_window();
     if (!step.window().is_open()) {
       loader_ = loaders->innermost();
       reset_window();
     }
   }
   void leave() noexcept { inside_ = false; }
+
+  /// Forgets a window whose loader was left in its middle. Where the loader's end does not close
+  /// windows, one may span two epochs.
+  void drop_left_window() {
+    if (options.sync_with_dataloader && step.window().is_open() && loader_ != 0 &&
+        !loaders->is_active(loader_))
+      abandon_window();
+  }
 
   [[nodiscard]] bool last_of_loader() const {
     return options.sync_with_dataloader && loaders->end_of_dataloader();
@@ -130,8 +161,15 @@ class Context {
   /// the mean over all items. Collective where the micro-batch closes a window.
   [[nodiscard]] double weigh(int64_t count) {
     auto& window = step.window();
+    window.stand_alone();
     if constexpr (decltype(step)::accumulates) {
       if (inside_) {
+        if (std::exchange(counted_here_, true))
+          detail::fail(
+              ErrorCategory::usage,
+              "accel: rank {}: a second loss with a count in one micro-batch; add the sums "
+              "and the counts, and call backward once",
+              state.process_index());
         take(LossKind::sum);
         counted_ += count;
         if (window.closes()) window.set_weight(weight_of(counted_));
@@ -160,44 +198,126 @@ class Context {
   }
 
   void arm(const at::Tensor& loss) {
-    armed_.clear();  // of a backward that threw
-    // One model needs no search; of several, those that the loss was computed with.
-    std::unordered_set<const c10::TensorImpl*> leaves;
-    if (models.size() > 1) leaves = leaves_of(loss);
-    for (auto& model : models) {
-      if (model.suspended > 0) continue;
-      if (models.size() > 1 && !model.replica->is_among(leaves)) continue;
-      model.replica->arm(loss);
-      armed_.push_back(model.replica.get());
+    armed_.clear();
+    for (auto* model : models_of(loss)) {
+      model->replica->arm(loss);
+      armed_.push_back(model);
     }
   }
 
   void reduced() {
     const auto armed = std::exchange(armed_, {});
-    for (auto* replica : armed) replica->finish();
+    ++reductions_;
+    for (auto* model : armed) {
+      model->replica->finish();
+      model->local = false;
+      model->reduced_at = reductions_;
+    }
     buffers_differ_ = buffers_differ_ || !armed.empty();
   }
 
-  /// After a backward that threw: throws Error(collective) where its reduction was the cause.
-  void explain(const std::exception& failure) const {
-    for (const auto* replica : armed_) replica->explain(failure);
+  void keep_local(const at::Tensor& loss) {
+    for (auto* model : models_of(loss)) model->local = true;
   }
 
-  void correct(double factor) {
-    if (std::exchange(corrected_, true)) return;
-    std::vector<at::Tensor> parameters;
-    for (const auto& optimizer : optimizers)
-      parameters.insert(parameters.end(), optimizer->parameters.begin(),
-                        optimizer->parameters.end());
+  /// After a backward that threw: its models are to be prepared again. Throws Error(collective)
+  /// where their reduction was the cause.
+  void failed(const std::exception& failure) {
+    const auto armed = std::exchange(armed_, {});
+    for (auto* model : armed) model->replica->give_up();
+    if (dynamic_cast<const Error*>(&failure)) return;  // it says what it is
+    for (const auto* model : armed) model->replica->explain(failure);
+  }
+
+  /// Throws Error(usage) where the window closes and some of these parameters have gradients of its
+  /// earlier micro-batches only, which no backward has reduced.
+  void require_reduced(const std::vector<at::Tensor>& parameters) const {
     for (const auto& model : models)
-      parameters.insert(parameters.end(), model.parameters.begin(), model.parameters.end());
-    at::NoGradGuard no_grad;
-    for (auto& gradient : gradients_of(unique_tensors(parameters))) gradient.mul_(factor);
+      if (model.local && !is_suspended(model) && !gradients_of(parameters).empty() &&
+          have_common(model.parameters, parameters))
+        detail::fail(ErrorCategory::usage,
+                     "accel: rank {}: the micro-batch that closes the window had no backward "
+                     "through {}, so that the gradients of the earlier ones were not reduced; call "
+                     "backward in it too (with a loss of zero, say), or zero_grad instead of step",
+                     state.process_index(), model.module->name());
+  }
+
+  /// The same before an optimizer's step. Throws also where gradients came from no
+  /// `accelerator.backward` at all, and where a parameter is of no prepared model: what is not
+  /// reduced drifts apart.
+  void require_reduced(OptimizerRecord& optimizer) {
+    if (models.empty()) return;  // after free_memory
+    find_owners(optimizer);
+    require_reduced(optimizer.parameters);
+    for (const auto& model : models) {
+      if (is_suspended(model) || model.reduced_at > optimizer.cleared_at ||
+          !std::ranges::count(optimizer.owners, model.module.get()))
+        continue;
+      if (gradients_of(model.parameters).empty()) continue;
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: the gradients of {} are those of this rank alone, since no "
+                   "accelerator.backward has reduced them; call accelerator.backward(loss), not "
+                   "loss.backward()",
+                   state.process_index(), model.module->name());
+    }
+  }
+
+  /// Throws Error(usage) where the backward of `loss` would add to gradients that are already
+  /// without the loss scale, or corrected for a short window: the sum would be of two kinds.
+  void require_unfinished(const at::Tensor& loss) {
+    const bool any =
+        !corrected_.empty() || std::ranges::any_of(optimizers, &OptimizerRecord::unscaled,
+                                                   [](const auto& each) -> auto& { return *each; });
+    if (!any || !step.sync_gradients()) return;
+    const auto leaves = leaves_of(loss);
+    for (const auto& optimizer : optimizers) {
+      const bool touched = std::ranges::any_of(optimizer->parameters, [&](const auto& parameter) {
+        const auto* key = parameter.unsafeGetTensorImpl();
+        return leaves.contains(key) && (optimizer->unscaled || corrected_.contains(key));
+      });
+      if (!touched) continue;
+      // After the step what this adds is dropped by zero_grad, as in the second half of a GAN.
+      if (!std::exchange(optimizer->stale, true) && optimizer->stepped) continue;
+      detail::fail(
+          ErrorCategory::usage,
+          "accel: rank {}: backward would add to gradients that clip_grad_norm_ or "
+          "unscale_gradients has taken the loss scale out of; clip after the last backward "
+          "of an optimizer, or step and zero_grad before the next",
+          state.process_index());
+    }
+  }
+  void require_fresh(const OptimizerRecord& optimizer) const {
+    if (optimizer.stale)
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: gradients were added to those of the last step; call zero_grad "
+                   "between the step and the next backward of an optimizer",
+                   state.process_index());
+  }
+
+  void correct(const std::vector<at::Tensor>& parameters, double factor) {
+    const at::NoGradGuard no_grad;
+    for (const auto& parameter : parameters)
+      if (auto& gradient = parameter.mutable_grad();
+          gradient.defined() && corrected_.insert(parameter.unsafeGetTensorImpl()).second)
+        gradient.mul_(factor);
+  }
+  template <class Kernel>
+  void correct(const Kernel& kernel, double factor) {
+    correct(kernel.record().parameters, factor);
+  }
+
+  /// Says that an optimizer's gradients were cleared: what comes now is new.
+  void cleared(OptimizerRecord& optimizer) {
+    optimizer.unscaled = optimizer.stepped = optimizer.stale = false;
+    optimizer.cleared_at = reductions_;
+    for (const auto& parameter : optimizer.parameters)
+      corrected_.erase(parameter.unsafeGetTensorImpl());
   }
 
   /// Divides the gradients of an optimizer by the loss scale, once a window.
   void unscale(OptimizerRecord& optimizer) {
     if constexpr (Precision::needs_scaler) {
+      if (optimizer.refresh) optimizer.refresh();
       if (std::exchange(optimizer.unscaled, true)) return;
       optimizer.finite = scaler.unscale_(gradients_of(optimizer.parameters));
     }
@@ -245,16 +365,27 @@ class Context {
 
   /// Enters (1) or leaves (-1) a scope in which a model is not reduced; null stands for all models.
   void suspend_reduction(const torch::nn::Module* module, int by) noexcept {
+    if (!module) suspended_ += by;
     for (auto& model : models)
-      if (!module || model.module.get() == module) model.suspended += by;
+      if (model.module.get() == module) model.suspended = std::max(0, model.suspended + by);
+  }
+
+  /// Lets go of what was prepared.
+  void forget() {
+    step.window().abandon();
+    armed_.clear();
+    models.clear();
+    optimizers.clear();
   }
 
   /// Forgets gradients that belong to no finished window.
   void abandon_window() {
     for (const auto& optimizer : optimizers) {
-      optimizer->unscaled = false;
+      if (optimizer->refresh) optimizer->refresh();
       for (auto& parameter : optimizer->parameters) parameter.mutable_grad().reset();
+      cleared(*optimizer);
     }
+    for (auto& model : models) model.local = false;
     step.window().abandon();
   }
 
@@ -270,6 +401,22 @@ class Context {
       return GradScaler(run_time.grad_scaler);
     else
       return Nothing{};
+  }
+
+  [[nodiscard]] bool is_suspended(const ModelRecord& model) const noexcept {
+    return suspended_ > 0 || model.suspended > 0;
+  }
+
+  /// The models that a loss was computed with and that are not in a scope of no_sync. One model
+  /// needs no search.
+  [[nodiscard]] std::vector<ModelRecord*> models_of(const at::Tensor& loss) {
+    std::unordered_set<const c10::TensorImpl*> leaves;
+    if (models.size() > 1) leaves = leaves_of(loss);
+    std::vector<ModelRecord*> found;
+    for (auto& model : models)
+      if (!is_suspended(model) && (models.size() == 1 || model.replica->is_among(leaves)))
+        found.push_back(&model);
+    return found;
   }
 
   [[nodiscard]] double weight_of(int64_t mine) {
@@ -289,22 +436,50 @@ class Context {
 
   void reset_window() {
     settle_scaler();
-    corrected_ = false;
+    corrected_.clear();
     counted_ = 0;
+    for (auto& model : models) model.local = false;
     for (const auto& optimizer : optimizers) {
-      optimizer->unscaled = false;
+      optimizer->unscaled = optimizer->stepped = optimizer->stale = false;
       optimizer->finite = true;
     }
   }
 
+  /// Looks up which models an optimizer's parameters are of.
+  void find_owners(OptimizerRecord& optimizer) const {
+    if (optimizer.owned == optimizer.parameters.size() && optimizer.owned_among == models_version_)
+      return;
+    std::unordered_set<const c10::TensorImpl*> known;
+    optimizer.owners.clear();
+    for (const auto& model : models) {
+      if (have_common(model.parameters, optimizer.parameters))
+        optimizer.owners.push_back(model.module.get());
+      for (const auto& parameter : model.parameters) known.insert(parameter.unsafeGetTensorImpl());
+    }
+    for (const auto& parameter : optimizer.parameters)
+      if (parameter.requires_grad() && !known.contains(parameter.unsafeGetTensorImpl()))
+        detail::fail(
+            ErrorCategory::usage,
+            "accel: rank {}: the optimizer steps on a parameter of shape {} that is of no "
+            "prepared model, so that nothing reduces its gradient; prepare its module (one "
+            "that has grown: again)",
+            state.process_index(), c10::str(parameter.sizes()));
+    optimizer.owned = optimizer.parameters.size();
+    optimizer.owned_among = models_version_;
+  }
+
   bool inside_ = false;
-  bool corrected_ = false;
+  std::unordered_set<const c10::TensorImpl*> corrected_;  ///< parameters, in this window
   bool buffers_differ_ = false;
   bool stepped_ = false;  ///< an optimizer, since the scale was last updated
   bool nothing_counted_ = false;
-  int64_t counted_ = 0;  ///< items of this window's losses, on this rank
-  uint64_t loader_ = 0;  ///< the iteration that this window was opened in
-  std::vector<DataParallel*> armed_;
+  int64_t counted_ = 0;        ///< items of this window's losses, on this rank
+  uint64_t loader_ = 0;        ///< the iteration that this window was opened in
+  bool counted_here_ = false;  ///< in this micro-batch
+  int suspended_ = 0;          ///< scopes of no_sync of all models
+  int64_t reductions_ = 0;     ///< backward passes that reduced
+  int64_t models_version_ = 0;
+  std::vector<ModelRecord*> armed_;
 };
 
 }  // namespace accel

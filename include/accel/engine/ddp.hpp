@@ -57,6 +57,10 @@ class DataParallel {
   /// gradient.
   void finish();
 
+  /// Says that backward threw: what was to be reduced is half done, and this object of no more use.
+  void give_up() noexcept { broken_ = true; }
+  [[nodiscard]] bool is_broken() const noexcept { return broken_; }
+
   /// Throws Error(collective) for what came out of that backward, if a failed collective did it.
   void explain(const std::exception& failure) const;
 
@@ -69,6 +73,7 @@ class DataParallel {
  private:
   struct Reducer;
   void make_reducer();
+  [[noreturn]] void fail_as_broken(const std::string& cause) const;
 
   std::shared_ptr<torch::nn::Module> module_;
   Communicator communicator_;
@@ -77,6 +82,7 @@ class DataParallel {
   std::vector<NamedParameter> parameters_;
   std::unique_ptr<Reducer> reducer_;
   int64_t reductions_ = 0;
+  bool broken_ = false;
 };
 
 }  // namespace accel

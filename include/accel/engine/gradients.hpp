@@ -28,6 +28,9 @@ using NamedParameter = std::pair<std::string, at::Tensor>;
 /// Whether two lists hold the same tensors (not: equal values) in the same order.
 [[nodiscard]] bool same_tensors(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
 
+/// Whether a tensor of one list is in the other.
+[[nodiscard]] bool have_common(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
+
 /// Casts the floating-point parameters and buffers of a module; integers (counters, indices) stay.
 /// Parameters stay the same tensors, so that an optimizer that has them still does.
 void cast_floating_(torch::nn::Module& module, c10::ScalarType type);

@@ -55,14 +55,45 @@ inline constexpr bool is_data_loader = false;
 template <class Dataset, class Collate>
 inline constexpr bool is_data_loader<DataLoader<Dataset, Collate>> = true;
 
+/// A loader or a dataset of torch::data, also behind a pointer, told by its members.
+template <class T>
+concept TorchDataMembers = requires(T& object) {
+  object.join();
+  object.begin();
+} || requires(T& object) {
+  object.is_stateful;
+  object.size();
+};
+template <class T>
+concept IsTorchData =
+    TorchDataMembers<T> || requires { requires TorchDataMembers<typename pointee<T>::type>; };
+
+/// A form of a module or an optimizer that prepare does not take.
+template <class T>
+concept IsUnownedObject =
+    std::derived_from<std::remove_pointer_t<T>, torch::nn::Module> ||
+    std::derived_from<std::remove_pointer_t<T>, torch::optim::Optimizer> || requires(T& object) {
+      object.get();
+      object.type_info();
+      object.ptr();
+    } || requires(T& object) {
+      { object.get() } -> std::convertible_to<const torch::nn::Module&>;
+    } || requires(T& object) {
+      { object.get() } -> std::convertible_to<const torch::optim::Optimizer&>;
+    };
+
 /// Rank 0's seed on every rank, so that they shuffle alike whatever they were seeded with. Every
 /// rank must call this.
 [[nodiscard]] std::uint64_t agreed_seed(const Communicator& communicator);
 
-/// Throws Error(config), on every rank, where ranks would get different numbers of batches: the
-/// ones that run out first leave the others waiting.
-void require_even_batches(const DataLoaderOptions& options, const LoaderPlacement& placement,
-                          std::int64_t samples);
+/// Throws Error, on every rank, where ranks would get different numbers of batches, since their
+/// loaders differ or since the options make them: the ones that run out first leave the others
+/// waiting. Every rank must call this.
+void require_even_batches(const Communicator& communicator, const DataLoaderOptions& options,
+                          const LoaderPlacement& placement, std::int64_t samples);
+
+/// Throws Error(usage) for an empty pointer or module holder.
+void require_object(bool there);
 
 /// A pointer that does not own.
 template <class T>
@@ -75,8 +106,10 @@ template <class Given>
 [[nodiscard]] auto share(Given&& given) {
   using T = std::remove_cvref_t<Given>;
   if constexpr (ModuleHolderLike<T>) {
+    require_object(!given.is_empty());
     return given.ptr();
   } else if constexpr (requires { typename pointee<T>::type; }) {
+    require_object(given != nullptr);
     return std::shared_ptr<typename pointee<T>::type>(std::forward<Given>(given));
   } else if constexpr (std::is_lvalue_reference_v<Given>) {
     if constexpr (std::derived_from<T, torch::nn::Module>) {

@@ -13,6 +13,7 @@
 #include <accel/policy/precision.hpp>
 
 #include <cstdint>
+#include <exception>
 #include <utility>
 
 namespace accel {
@@ -33,8 +34,9 @@ template <AccumulationPolicy Accumulation>
 class Window {
  public:
   /// `steps` counts only where the policy leaves the number to run time.
-  explicit Window(std::int64_t steps = 1) noexcept : steps_(steps) {}
+  explicit Window(std::int64_t steps = 1) noexcept : steps_(steps), size_(steps) {}
 
+  /// Micro-batches of the next window.
   [[nodiscard]] std::int64_t steps() const noexcept {
     if constexpr (Accumulation::is_static)
       return Accumulation::steps;
@@ -60,12 +62,27 @@ class Window {
       seen_ = 0;
       kind_ = LossKind::none;
       weight_ = 1.0;
+      size_ = steps_;
     }
     ++seen_;
+    ran_ = false;
     inside_ = true;
-    closes_ = last_of_loader || seen_ >= steps();
+    closes_ = last_of_loader || seen_ >= size();
   }
-  void end() noexcept { inside_ = false; }
+  /// Says that a backward comes outside of `accumulate`: where no window is open, it is one of its
+  /// own, and the correction of the last is not for its gradients.
+  void stand_alone() noexcept {
+    if (inside_ || !closes_) return;
+    seen_ = 0;
+    kind_ = LossKind::none;
+  }
+  /// Ends the micro-batch. One that threw before it had a backward has not been.
+  void end(bool threw) noexcept {
+    inside_ = false;
+    if (!threw || ran_) return;
+    closes_ = --seen_ == 0;
+  }
+  void ran() noexcept { ran_ = true; }
   /// Says of what kind this window's losses are; false if it has losses of the other kind already.
   [[nodiscard]] bool take(LossKind kind) noexcept {
     if (kind_ == LossKind::none) kind_ = kind;
@@ -82,22 +99,32 @@ class Window {
   }
 
   [[nodiscard]] std::int64_t divisor() const noexcept {
-    return inside_ && kind_ != LossKind::sum ? steps() : 1;
+    return inside_ && kind_ != LossKind::sum ? size() : 1;
   }
   /// What gradients of a closing window are multiplied by: N/k, 1 for a full one; the weight of
   /// sums.
   [[nodiscard]] double correction() const noexcept {
     if (kind_ == LossKind::sum) return closes_ ? weight_ : 1.0;
-    return closes_ && seen_ > 0 && seen_ < steps()
-               ? static_cast<double>(steps()) / static_cast<double>(seen_)
+    return closes_ && seen_ > 0 && seen_ < size()
+               ? static_cast<double>(size()) / static_cast<double>(seen_)
                : 1.0;
   }
 
  private:
+  /// Micro-batches of a full window: of this one, whatever the next ones are to have.
+  [[nodiscard]] std::int64_t size() const noexcept {
+    if constexpr (Accumulation::is_static)
+      return Accumulation::steps;
+    else
+      return size_;
+  }
+
   std::int64_t steps_;
+  std::int64_t size_;
   std::int64_t seen_ = 0;
   bool closes_ = true;
   bool inside_ = false;
+  bool ran_ = false;  ///< a backward, in this micro-batch
   LossKind kind_ = LossKind::none;
   double weight_ = 1.0;
 };
@@ -113,7 +140,9 @@ class Window<Accumulation> {
   [[nodiscard]] static constexpr bool is_open() noexcept { return false; }
   [[nodiscard]] static constexpr std::int64_t seen() noexcept { return 0; }
   static constexpr void begin(bool) noexcept {}
-  static constexpr void end() noexcept {}
+  static constexpr void end(bool) noexcept {}
+  static constexpr void ran() noexcept {}
+  static constexpr void stand_alone() noexcept {}
   static constexpr void abandon() noexcept {}
   [[nodiscard]] static constexpr std::int64_t divisor() noexcept { return 1; }
   [[nodiscard]] static constexpr double correction() noexcept { return 1.0; }
@@ -127,7 +156,9 @@ class Window<Accumulation> {
 ///   divide(loss, n) -> loss     accumulation: the loss over n
 ///   scale(loss) -> loss         precision with a scaler
 ///   arm(loss), reduced()        backend that reduces: before and after a reducing backward
-///   correct(factor)             accumulation: multiply the window's gradients
+///   keep_local(loss)            backend that reduces: before another backward
+///   correct(target, factor)     accumulation: multiply the gradients of an optimizer, or of a list
+///                               of parameters, once a window
 ///   after_window()              accumulation, scaler or backend: the window is over
 ///   step_scaled(optimizer)      precision with a scaler: step unless a gradient overflowed
 template <BackendPolicy Backend, PrecisionPolicy Precision, AccumulationPolicy Accumulation>
@@ -165,11 +196,16 @@ class Step {
     } else {
       Loss prepared = loss;
       if constexpr (accumulates) {
+        window_.stand_alone();
+        window_.ran();
         if (window_.divisor() != 1) prepared = hooks.divide(prepared, window_.divisor());
       }
       if constexpr (scales) prepared = hooks.scale(prepared);
       if constexpr (reduces) {
-        if (window_.closes()) hooks.arm(prepared);
+        if (window_.closes())
+          hooks.arm(prepared);
+        else
+          hooks.keep_local(prepared);
       }
       prepared.backward(std::forward<Arguments>(arguments)...);
       if constexpr (reduces) {
@@ -182,7 +218,7 @@ class Step {
   template <class Optimizer, class Hooks>
   void step(Optimizer&& optimizer, Hooks&& hooks) {
     if (!window_.closes()) return;
-    finish_gradients(hooks);
+    finish_gradients(optimizer, hooks);
     if constexpr (scales)
       hooks.step_scaled(optimizer);
     else
@@ -195,12 +231,12 @@ class Step {
     if (window_.closes()) optimizer.zero_grad(std::forward<Arguments>(arguments)...);
   }
 
-  /// Makes the gradients of a closing window the mean over what it saw. The hooks see to it that
-  /// this happens once.
-  template <class Hooks>
-  void finish_gradients(Hooks&& hooks) {
+  /// Makes a closing window's gradients of an optimizer, or of a list of parameters, the mean over
+  /// what it saw. The hooks see to it that this happens once.
+  template <class Target, class Hooks>
+  void finish_gradients(Target&& target, Hooks&& hooks) {
     if constexpr (accumulates) {
-      if (const double factor = window_.correction(); factor != 1.0) hooks.correct(factor);
+      if (const double factor = window_.correction(); factor != 1.0) hooks.correct(target, factor);
     }
   }
 
@@ -210,8 +246,9 @@ class Step {
   struct Leaving {
     Step& step;
     Hooks& hooks;
+    int exceptions = std::uncaught_exceptions();
     ~Leaving() {
-      step.window_.end();
+      step.window_.end(std::uncaught_exceptions() > exceptions);
       hooks.leave();
     }
   };

@@ -32,10 +32,6 @@ struct SchedulerOptions {
                                      std::optional<std::int64_t> num_training_steps = std::nullopt,
                                      const SchedulerOptions& options = {});
 
-/// Multiplies by `gamma` every `step_size` steps: StepLR, in one call.
-[[nodiscard]] StepLR step_lr(torch::optim::Optimizer& optimizer, std::int64_t step_size,
-                             double gamma = 0.1);
-
 /// `get_scheduler("cosine", ...)` that stays at 0 once it is there.
 [[nodiscard]] LambdaLR cosine_schedule(torch::optim::Optimizer& optimizer, std::int64_t total_steps,
                                        std::int64_t warmup_steps = 0);

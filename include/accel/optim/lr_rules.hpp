@@ -15,7 +15,6 @@
 #include <initializer_list>
 #include <optional>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -42,58 +41,40 @@ namespace detail {
 void check_values(std::string_view what, std::size_t values, std::size_t groups);
 }  // namespace detail
 
-/// A number for every group, or a list with one for each.
-class PerGroup {
+/// A value for every group, or a list with one for each.
+template <class Value>
+class PerGroupOf {
  public:
-  PerGroup(double every) : values_{every}, listed_(false) {}
-  PerGroup(std::initializer_list<double> each) : values_(each), listed_(true) {}
-  PerGroup(std::vector<double> each) : values_(std::move(each)), listed_(true) {}
+  template <std::convertible_to<Value> Every>
+  PerGroupOf(Every every) : values_{Value(std::move(every))}, listed_(false) {}
+  PerGroupOf(std::initializer_list<Value> each) : values_(each), listed_(true) {}
+  PerGroupOf(std::vector<Value> each) : values_(std::move(each)), listed_(true) {}
 
-  [[nodiscard]] double operator[](std::size_t group) const {
+  [[nodiscard]] const Value& operator[](std::size_t group) const {
     return listed_ ? values_.at(group) : values_.front();
   }
-  [[nodiscard]] const std::vector<double>& values() const noexcept { return values_; }
+  [[nodiscard]] const std::vector<Value>& values() const noexcept { return values_; }
   void check(std::string_view what, std::size_t groups) const {
     if (listed_) detail::check_values(what, values_.size(), groups);
   }
 
  private:
-  std::vector<double> values_;
+  std::vector<Value> values_;
   bool listed_;
 };
 
-/// A function of the number of steps, for every group or one for each.
-class StepFunctions {
- public:
-  using Function = std::function<double(std::int64_t)>;
-
-  template <class F>
-    requires std::is_invocable_r_v<double, F&, std::int64_t>
-  StepFunctions(F every) : functions_{Function(std::move(every))}, listed_(false) {}
-  StepFunctions(std::initializer_list<Function> each) : functions_(each), listed_(true) {}
-  StepFunctions(std::vector<Function> each) : functions_(std::move(each)), listed_(true) {}
-
-  [[nodiscard]] double operator()(std::size_t group, std::int64_t t) const {
-    return (listed_ ? functions_.at(group) : functions_.front())(t);
-  }
-  void check(std::string_view what, std::size_t groups) const {
-    if (listed_) detail::check_values(what, functions_.size(), groups);
-  }
-
- private:
-  std::vector<Function> functions_;
-  bool listed_;
-};
+using PerGroup = PerGroupOf<double>;
+/// Of the number of steps taken.
+using StepFunction = std::function<double(std::int64_t)>;
 
 namespace detail {
 /// What the two rules of functions share: `LambdaRule(f)`, `LambdaRule{f, g}`.
 struct FunctionRule {
-  StepFunctions lr_lambda;
+  PerGroupOf<StepFunction> lr_lambda;
 
-  template <class F>
-    requires std::constructible_from<StepFunctions, F>
-  FunctionRule(F functions) : lr_lambda(std::move(functions)) {}
-  FunctionRule(std::initializer_list<StepFunctions::Function> each) : lr_lambda(each) {}
+  template <std::convertible_to<PerGroupOf<StepFunction>> Functions>
+  FunctionRule(Functions functions) : lr_lambda(std::move(functions)) {}
+  FunctionRule(std::initializer_list<StepFunction> each) : lr_lambda(each) {}
 
   void check(std::size_t groups) const { lr_lambda.check("lr_lambda", groups); }
 };

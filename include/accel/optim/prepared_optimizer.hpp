@@ -17,6 +17,15 @@
 
 namespace accel {
 
+namespace detail {
+/// Throws Error(usage) for an optimizer whose step evaluates the loss itself.
+void refuse_closures(const torch::optim::Optimizer& optimizer);
+/// Throws Error(usage) for a parameter of a group that an earlier group has too: it would be stepped
+/// twice.
+void refuse_repeated(const std::vector<at::Tensor>& earlier, const std::vector<at::Tensor>& group,
+                     std::size_t number);
+}  // namespace detail
+
 /// What the step does to one optimizer; shared by the handles of one optimizer.
 template <class Optimizer, class Precision>
 class OptimizerKernel {
@@ -24,6 +33,7 @@ class OptimizerKernel {
   explicit OptimizerKernel(std::shared_ptr<Optimizer> optimizer)
       : optimizer_(std::move(optimizer)), record_(std::make_shared<OptimizerRecord>()) {
     record_->optimizer = optimizer_.get();
+    detail::refuse_closures(*optimizer_);
     refresh();
   }
 
@@ -31,27 +41,37 @@ class OptimizerKernel {
   /// address.
   [[nodiscard]] bool is_current() const {
     std::vector<at::Tensor> known, held;
-    for (const auto& pair : parameter_pairs()) known.push_back(pair.first);
+    for (const auto& pair : known_pairs()) known.push_back(pair.first);
     for (const auto& group : optimizer_->param_groups())
       held.insert(held.end(), group.params().begin(), group.params().end());
     return same_tensors(known, unique_tensors(held));
   }
 
   [[nodiscard]] Optimizer& optimizer() const noexcept { return *optimizer_; }
-  [[nodiscard]] const std::shared_ptr<Optimizer>& shared() const noexcept { return optimizer_; }
   [[nodiscard]] OptimizerRecord& record() const noexcept { return *record_; }
   [[nodiscard]] const std::shared_ptr<OptimizerRecord>& shared_record() const noexcept {
     return record_;
   }
 
   /// The optimizer's own tensor of each parameter, and the model's.
-  [[nodiscard]] std::vector<std::pair<at::Tensor, at::Tensor>> parameter_pairs() const {
-    std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
-    if constexpr (Precision::master_weights)
-      for (const auto& [parameter, master] : masters_) pairs.emplace_back(master, parameter);
-    else
-      for (const auto& parameter : record_->parameters) pairs.emplace_back(parameter, parameter);
-    return pairs;
+  [[nodiscard]] std::vector<std::pair<at::Tensor, at::Tensor>> parameter_pairs() {
+    refresh();
+    return known_pairs();
+  }
+
+  /// Takes up groups that are new: all of them at first, later those of add_param_group. Throws
+  /// Error(usage) for a parameter that another group has.
+  void refresh() {
+    auto& groups = optimizer_->param_groups();
+    for (; groups_ < groups.size(); ++groups_) {
+      // A tensor registered under two names may have been given twice; it is one parameter.
+      auto& parameters = groups[groups_].params();
+      parameters = unique_tensors(parameters);
+      detail::refuse_repeated(record_->parameters, parameters, groups_);
+      record_->parameters.insert(record_->parameters.end(), parameters.begin(), parameters.end());
+      if constexpr (Precision::master_weights)
+        for (auto& parameter : parameters) make_master(parameter);
+    }
   }
 
   void step() {
@@ -60,7 +80,7 @@ class OptimizerKernel {
     if constexpr (has_fused_kernel<Optimizer>)
       fused_step(*optimizer_, scratch_);
     else
-      optimizer_->step();
+      static_cast<torch::optim::Optimizer&>(*optimizer_).step();
     if constexpr (Precision::master_weights) masters_to_parameters();
     // Inside one long autocast region the casts of the old weights would be taken for the new ones.
     if constexpr (Precision::compute_type != Precision::parameter_type) at::autocast::clear_cache();
@@ -79,32 +99,33 @@ class OptimizerKernel {
         gradient.zero_();
       }
     }
-    record_->unscaled = false;
   }
 
  private:
-  /// Takes up groups that are new: all of them at first, later those of add_param_group.
-  void refresh() {
-    auto& groups = optimizer_->param_groups();
-    for (; groups_ < groups.size(); ++groups_) {
-      // A tensor registered under two names may have been given twice; it is one parameter.
-      auto& parameters = groups[groups_].params();
-      parameters = unique_tensors(parameters);
-      record_->parameters.insert(record_->parameters.end(), parameters.begin(), parameters.end());
-      if constexpr (Precision::master_weights)
-        for (auto& parameter : parameters) make_master(parameter);
-    }
+  [[nodiscard]] std::vector<std::pair<at::Tensor, at::Tensor>> known_pairs() const {
+    std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
+    if constexpr (Precision::master_weights)
+      for (const auto& copy : masters_) pairs.emplace_back(copy.master, copy.parameter);
+    else
+      for (const auto& parameter : record_->parameters) pairs.emplace_back(parameter, parameter);
+    return pairs;
   }
 
   /// The optimizer is given an fp32 copy in place of a 16-bit parameter, so that its state is fp32
   /// too.
   void make_master(at::Tensor& parameter) {
     auto master = parameter.detach().to(at::kFloat).requires_grad_(parameter.requires_grad());
-    masters_.emplace_back(parameter, master);
+    masters_.push_back({parameter, master, parameter._version(), master._version()});
     parameter = master;
   }
   void gradients_to_masters() {
-    for (auto& [parameter, master] : masters_) {
+    for (auto& [parameter, master, version, master_version] : masters_) {
+      // Somebody wrote into the parameter since the last step (loaded weights, the broadcast of ddp),
+      // and not into the copy: without this the copy would write the old value back.
+      if (parameter._version() != version && master._version() == master_version) {
+        const at::NoGradGuard no_grad;
+        master.copy_(parameter);
+      }
       auto& gradient = master.mutable_grad();
       if (parameter.grad().defined())
         gradient = parameter.grad().to(at::kFloat);
@@ -114,13 +135,25 @@ class OptimizerKernel {
   }
   void masters_to_parameters() {
     at::NoGradGuard no_grad;
-    for (auto& [parameter, master] : masters_) parameter.copy_(master);
+    for (auto& [parameter, master, version, master_version] : masters_) {
+      parameter.copy_(master);
+      version = parameter._version();
+      master_version = master._version();
+    }
   }
+
+  /// A 16-bit parameter and its fp32 copy, as they were when the two were last the same value.
+  struct Master {
+    at::Tensor parameter;
+    at::Tensor master;
+    int64_t version;
+    int64_t master_version;
+  };
 
   std::shared_ptr<Optimizer> optimizer_;
   std::shared_ptr<OptimizerRecord> record_;
-  size_t groups_ = 0;                                       ///< taken up so far
-  std::vector<std::pair<at::Tensor, at::Tensor>> masters_;  ///< parameter, its fp32 copy
+  size_t groups_ = 0;  ///< taken up so far
+  std::vector<Master> masters_;
   FusedScratch scratch_;
 };
 
@@ -140,6 +173,12 @@ class PreparedOptimizer {
       kernel_->record().skipped = context_->step.sync_gradients();
       return;
     }
+    kernel_->refresh();
+    if (context_->step.sync_gradients()) {
+      if constexpr (Context::reduces) context_->require_reduced(kernel_->record());
+      context_->require_fresh(kernel_->record());
+      kernel_->record().stepped = true;
+    }
     if constexpr (!Precision::needs_scaler) kernel_->record().skipped = false;
     context_->step.step(*kernel_, *context_);
     if (!context_->inside() && context_->step.sync_gradients()) context_->share_buffers();
@@ -147,7 +186,10 @@ class PreparedOptimizer {
 
   /// Clears the gradients if this micro-batch closes its window; else does nothing, since they are
   /// being added to. Cleared means undefined, as in Python, unless `set_to_none` is false.
-  void zero_grad(bool set_to_none = true) { context_->step.zero_grad(*kernel_, set_to_none); }
+  void zero_grad(bool set_to_none = true) {
+    context_->step.zero_grad(*kernel_, set_to_none);
+    if (context_->step.sync_gradients()) context_->cleared(kernel_->record());
+  }
 
   /// Whether the last step was skipped: a gradient was not finite, or there was nothing to count.
   [[nodiscard]] bool step_was_skipped() const noexcept { return kernel_->record().skipped; }
@@ -158,16 +200,10 @@ class PreparedOptimizer {
   [[nodiscard]] std::vector<torch::optim::OptimizerParamGroup>& param_groups() const noexcept {
     return kernel_->optimizer().param_groups();
   }
-  [[nodiscard]] OptimizerRecord& record() const noexcept { return kernel_->record(); }
 
  private:
   std::shared_ptr<Kernel> kernel_;
   std::shared_ptr<Context> context_;
 };
-
-template <class T>
-inline constexpr bool is_prepared_optimizer = false;
-template <class O, class P, class C>
-inline constexpr bool is_prepared_optimizer<PreparedOptimizer<O, P, C>> = true;
 
 }  // namespace accel

@@ -35,7 +35,7 @@ TEST_CASE("objects come back in the order they were given, typed") {
   Net net;
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
   torch::optim::SGD sgd(net->parameters(), 0.1);
-  auto schedule = step_lr(sgd, 1);
+  auto schedule = StepLR(sgd, {.step_size = 1});
   std::vector<at::Tensor> samples{torch::ones({2})};
   auto [first, loader, scheduler, model, second, other] =
       accelerator.prepare(adamw, data_loader(samples), schedule, net, sgd, 5);
@@ -116,8 +116,15 @@ TEST_CASE("a policy of the user's own composes") {
 TEST_CASE("device placement can be off, and cuda without a device is a sentence") {
   AcceleratorOptions options;
   options.device_placement = false;
-  Single accelerator(options);
-  CHECK(accelerator.device().is_cpu());
+  Single accelerator(options), placing;
+  struct OnMeta : torch::nn::Module {
+    at::Tensor weight = register_parameter("weight", torch::empty({2}, torch::kMeta));
+  };
+  auto elsewhere = std::make_shared<OnMeta>();
+  (void)accelerator.prepare(elsewhere);
+  CHECK(elsewhere->weight.is_meta());
+  (void)placing.prepare_model(elsewhere, /*device_placement=*/false);
+  CHECK(elsewhere->weight.is_meta());
   if (!torch::cuda::is_available())
     CHECK_THROWS_WITH((Accelerator<single, fp32, accumulate<1>, on<cuda>>()),
                       ContainsSubstring("on<cpu>"));
@@ -146,4 +153,44 @@ TEST_CASE("a configuration picks one of the compiled types, or the error lists t
   CHECK_THROWS_WITH(
       pick({"ddp", "fp16", "accumulate<4>", "on<cpu>"}),
       ContainsSubstring("fp16") && ContainsSubstring("compiled with") && ContainsSubstring("bf16"));
+}
+
+TEST_CASE("an optimizer of another type at the same address is taken up anew") {
+  Single accelerator;
+  Net net;
+  alignas(16) std::byte place[std::max(sizeof(torch::optim::SGD), sizeof(torch::optim::AdamW))];
+  auto* sgd = new (place) torch::optim::SGD(net->parameters(), 1.0);
+  auto first = accelerator.prepare(*sgd);
+  sgd->~SGD();
+  auto* adamw = new (place) torch::optim::AdamW(net->parameters());
+  auto second = accelerator.prepare(*adamw);
+  net->layer->weight.mutable_grad() = torch::ones_like(net->layer->weight);
+  second.step();
+  CHECK(adamw->state().size() == 1);
+  adamw->~AdamW();
+}
+
+TEST_CASE("an optimizer that evaluates the loss itself is refused with a sentence") {
+  Single accelerator;
+  Net net;
+  torch::optim::LBFGS lbfgs(net->parameters());
+  CHECK_THROWS_WITH(accelerator.prepare(lbfgs), ContainsSubstring("LBFGS"));
+  std::unique_ptr<torch::optim::Optimizer> hidden =
+      std::make_unique<torch::optim::LBFGS>(net->parameters());
+  CHECK_THROWS_WITH(accelerator.prepare(std::move(hidden)), ContainsSubstring("LBFGS"));
+}
+
+TEST_CASE("processes on another device than the placement's are refused") {
+  CHECK_THROWS_WITH(
+      (Accelerator<single, fp32, accumulate<1>, on<cuda>>(PartialState(Communicator(), c10::kCPU))),
+      ContainsSubstring("the given processes are on cpu"));
+}
+
+TEST_CASE("an object that is not there is refused with a sentence") {
+  Single accelerator;
+  CHECK_THROWS_WITH(accelerator.prepare(std::shared_ptr<NetImpl>()), ContainsSubstring("empty"));
+  CHECK_THROWS_WITH(accelerator.prepare(Net(nullptr)), ContainsSubstring("empty"));
+  CHECK_THROWS_WITH(accelerator.prepare(std::shared_ptr<torch::optim::SGD>()),
+                    ContainsSubstring("empty"));
+  CHECK_THROWS_WITH(accelerator.prepare(std::shared_ptr<LambdaLR>()), ContainsSubstring("empty"));
 }

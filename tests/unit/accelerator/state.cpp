@@ -160,3 +160,71 @@ TEST_CASE("values of the user's own are saved, and a name cannot be taken twice"
   accelerator.load_state(folder.path);
   CHECK(best == 7);
 }
+
+TEST_CASE("a name of save_state's own, or none of a file, is refused at once") {
+  Accelerator<single, fp32, accumulate<1>, on<cpu>> accelerator;
+  for (const char* name : {"model", "model_1", "optimizer", "masters_12", "scheduler", "loader",
+                           "random_states_0", "my value", "", ".hidden"}) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH(accelerator.register_for_checkpointing(name, {}),
+                      ContainsSubstring(fmt::format("cannot be named '{}'", name)));
+  }
+  for (const char* name : {"model_", "models", "model_a", "loader_state"})
+    accelerator.register_for_checkpointing(name, {[] { return 1; }, [](const auto&) {}});
+}
+
+TEST_CASE("a loader whose last handle is gone is no part of the state") {
+  Folder folder;
+  const std::vector<at::Tensor> samples(4, torch::ones({}));
+  {
+    Accelerator<single, fp32, accumulate<1>, on<cpu>> accelerator;
+    auto loader = accelerator.prepare(data_loader(samples));
+    for (int epoch = 0; epoch < 3; ++epoch) (void)accelerator.prepare(data_loader(samples));
+    for (auto& batch : loader) {
+      (void)batch;
+      break;
+    }
+    accelerator.save_state(folder.path);
+  }
+  Accelerator<single, fp32, accumulate<1>, on<cpu>> accelerator;
+  auto loader = accelerator.prepare(data_loader(samples));
+  accelerator.load_state(folder.path);
+  CHECK(loader.state().batches_yielded == 1);
+}
+
+TEST_CASE("states of a series are numbered, and the oldest beyond the limit removed") {
+  Folder folder;
+  Accelerator<single, fp32, accumulate<1>, on<cpu>> accelerator;
+  auto model = accelerator.prepare(torch::nn::Linear(1, 1));
+  CheckpointSeries series(folder.path, 2);
+  for (int i = 0; i < 3; ++i) (void)accelerator.save_state(series);
+  CHECK_FALSE(fs::exists(folder.path / "checkpoint_0"));
+  CHECK(fs::exists(folder.path / "checkpoint_1"));
+  CHECK(latest_complete(folder.path) == folder.path / "checkpoint_2");
+  accelerator.load_state(folder.path / "checkpoint_2");
+}
+
+TEST_CASE("a window that was left with its loader does not stand in the way of a state") {
+  Folder folder;
+  Accelerator<single, fp32, accumulate<2>, on<cpu>> accelerator;
+  auto [model, loader] = accelerator.prepare(
+      torch::nn::Linear(1, 1), data_loader(std::vector<at::Tensor>(4, torch::ones({1}))));
+  for (auto& batch : loader) {
+    accelerator.accumulate(model,
+                           [&, &model = model] { accelerator.backward(model(batch).sum()); });
+    break;
+  }
+  accelerator.save_state(folder.path);
+  CHECK(fs::exists(folder.path));
+}
+
+TEST_CASE("a damaged value is named with its file, and an empty folder name refused") {
+  Folder folder;
+  Accelerator<single, fp16, accumulate<1>, on<cpu>> accelerator;
+  accelerator.register_for_checkpointing(
+      "best", {[] { return "text"; }, [](const nlohmann::json& saved) { (void)saved.get<int>(); }});
+  accelerator.save_state(folder.path);
+  CHECK_THROWS_WITH(accelerator.load_state(folder.path), ContainsSubstring("best.json is damaged"));
+  CHECK_THROWS_WITH(accelerator.save_state(""), ContainsSubstring("'' cannot hold a state"));
+  CHECK_THROWS_WITH(accelerator.load_state(""), ContainsSubstring("'' cannot hold a state"));
+}

@@ -63,7 +63,7 @@ TEST_CASE("the default file has Accelerate's main keys and a comment each") {
         "num_machines: 1  # machines of the job\n"
         "machine_rank: 0  # which of the machines this one is, from 0\n"
         "mixed_precision: \"no\"  # number types of the computation\n"
-        "debug: false  # compare shapes over ranks before each collective call\n");
+        "debug: false  # before each collective, compare what ranks call and from which line\n");
   // Keys of ours, which Accelerate refuses, are left out while they have their default.
   for (const auto& key : accel::config_keys()) CHECK_FALSE((key.ours && key.always));
 }

@@ -362,6 +362,13 @@ TEST_CASE("Skipping batches is for one epoch, and keeps everything else") {
   CHECK(batches_of(loader.skip_first_batches(2)) == Batches{{4, 5}, {6, 7}, {8, 9}});
   CHECK(batches_of(loader.skip_first_batches(7)).empty());
   CHECK(loader.skip_first_batches(7).size() == 0);
+  // A program that skips what it has seen may have resumed the loader there already.
+  const accel::LoaderState two{
+      .epoch = 0, .batches_yielded = 2, .samples = 10, .total_batch_size = 2};
+  loader.load_state(two);
+  CHECK(batches_of(loader.skip_first_batches(2)) == Batches{{4, 5}, {6, 7}, {8, 9}});
+  loader.load_state(two);
+  CHECK(batches_of(loader.skip_first_batches(4)) == Batches{{8, 9}});
   CHECK_THROWS_AS(loader.skip_first_batches(-1), accel::Error);
 }
 

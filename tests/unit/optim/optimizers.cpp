@@ -143,7 +143,8 @@ TEST_CASE("a schedule waits for its own optimizer's skip only") {
   Accelerator<single, fp16, accumulate<1>, on<cpu>> accelerator;
   auto a = torch::zeros({1}).requires_grad_(), b = torch::zeros({1}).requires_grad_();
   torch::optim::SGD first({a}, 1.0), second({b}, 1.0);
-  auto [one, two, schedule] = accelerator.prepare(first, second, step_lr(second, 1, 0.5));
+  auto [one, two, schedule] =
+      accelerator.prepare(first, second, StepLR(second, {.step_size = 1, .gamma = 0.5}));
   accelerator.backward((a * std::numeric_limits<float>::infinity() + b).sum());
   one.step();
   two.step();
@@ -164,7 +165,8 @@ TEST_CASE("schedules have their formulas' values") {
     own.param_groups().front().options().set_lr(1.0);
     return values;
   };
-  CHECK(rates(step_lr(own, 2, 0.5), 4) == std::vector<double>{1, 1, 0.5, 0.5, 0.25});
+  CHECK(rates(StepLR(own, {.step_size = 2, .gamma = 0.5}), 4) ==
+        std::vector<double>{1, 1, 0.5, 0.5, 0.25});
   CHECK(rates(linear_schedule(own, 6, 2), 7) ==
         std::vector<double>{0, 0.5, 1, 0.75, 0.5, 0.25, 0, 0});
   const auto cosine = rates(cosine_schedule(own, 4), 5);

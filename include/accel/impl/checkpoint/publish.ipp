@@ -101,7 +101,8 @@ void retire_folder(const fs::path& old_folder, const fs::path& new_folder,
 
 fs::path plain_folder(const fs::path& folder) {
   std::error_code error;
-  auto plain = fs::weakly_canonical(fs::absolute(folder), error);
+  auto plain = fs::absolute(folder, error);
+  if (!error) plain = fs::weakly_canonical(plain, error);
   if (!error && !plain.has_filename()) {
     plain = plain.parent_path();
   }
@@ -136,11 +137,13 @@ void begin_folder(const fs::path& folder) {
   }
   // What stands there now is superseded: it was linked into the folder before the folder was
   // published.
-  fs::remove_all(replaced, error);
-  fs::remove_all(unfinished, error);
-  if (!error) {
-    fs::create_directories(unfinished, error);
+  for (const auto& old : {replaced, unfinished}) {
+    fs::remove_all(old, error);
+    if (error && fs::exists(fs::symlink_status(old)))
+      fail(ErrorCategory::checkpoint, "cannot remove {}, of an earlier save: {}", old.string(),
+           error.message());
   }
+  fs::create_directories(unfinished, error);
   if (error) {
     fail(ErrorCategory::checkpoint, "cannot create {}: {}", unfinished.string(), error.message());
   }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <accel/checkpoint/training_state.hpp>
 
+#include <accel/checkpoint/manifest.hpp>
 #include <accel/checkpoint/module_state.hpp>
 #include <accel/checkpoint/optimizer_state.hpp>
 #include <accel/checkpoint/rng_state.hpp>
@@ -12,10 +13,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
-#include <iterator>
+#include <array>
 
 namespace accel {
+
+namespace {
+
+/// Whether a name is one of the parts that a state has anyway: model, model_1, optimizer, ...
+bool is_own(std::string_view name) {
+  constexpr std::array numbered{"model", "optimizer", "masters", "random_states"};
+  if (name == "scheduler" || name == "loader") return true;
+  return std::ranges::any_of(numbered, [name](std::string_view own) {
+    if (!name.starts_with(own)) return false;
+    auto rest = name.substr(own.size());
+    if (rest.empty()) return true;
+    if (rest.front() != '_' || rest.size() == 1) return false;
+    rest.remove_prefix(1);
+    return std::ranges::all_of(rest, [](char c) { return c >= '0' && c <= '9'; });
+  });
+}
+
+}  // namespace
 
 void TrainingState::add_model(std::shared_ptr<torch::nn::Module> model) {
   if (std::find(models_.begin(), models_.end(), model) == models_.end())
@@ -54,12 +72,21 @@ void TrainingState::add_value(std::string name, SavedValue value) {
     if (known.first == name)
       detail::fail(ErrorCategory::usage,
                    "accel: a value named '{}' is registered for checkpointing already", name);
+  if (is_own(name) || !detail::is_part_name(name))
+    detail::fail(ErrorCategory::usage, "accel: a value to save cannot be named '{}': {}", name,
+                 is_own(name) ? "save_state has a part of this name itself"
+                              : "the name is one of a file; use letters, digits, '_', '-' and '.'");
   values_.emplace_back(std::move(name), std::move(value));
 }
 
 namespace {
 
 using Loading = std::function<void()>;
+
+SaveGroup group_of(const Communicator& communicator) {
+  return {communicator.rank(), communicator.size(),
+          [communicator](bool mine) { return communicator.all_agree(mine); }};
+}
 
 /// Accelerate's names: model, model_1, model_2, ...
 std::string numbered(const char* what, size_t index) {
@@ -139,6 +166,18 @@ Loading plan_masters(const StateFolder& state, const std::string& part,
   };
 }
 
+/// What gives a saved value back, and names its file where it is not what was saved.
+Loading loading(const std::filesystem::path& file,
+                const std::function<void(const nlohmann::json&)>& load, nlohmann::json saved) {
+  return [file, load, saved = std::move(saved)] {
+    try {
+      load(saved);
+    } catch (const nlohmann::json::exception& problem) {
+      detail::fail(ErrorCategory::checkpoint, "{} is damaged: {}", file.string(), problem.what());
+    }
+  };
+}
+
 /// The values in the order of a list, as one JSON array.
 template <class Items, class Save>
 nlohmann::json array_of(const Items& items, Save&& save) {
@@ -159,23 +198,6 @@ nlohmann::json entries(const StateFolder& state, const std::string& part, size_t
   return saved;
 }
 
-/// Does one step of loading on every rank, and throws on every rank where it throws on one.
-template <class Step>
-void together(const std::filesystem::path& folder, const Communicator& communicator, Step&& step) {
-  std::exception_ptr failure;
-  try {
-    step();
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  const bool went_well = communicator.all_agree(!failure);
-  if (failure) std::rethrow_exception(failure);
-  if (!went_well)
-    detail::fail(ErrorCategory::checkpoint,
-                 "accel: rank {}: another rank could not load {}; its own message says why",
-                 communicator.rank(), folder.string());
-}
-
 }  // namespace
 
 std::vector<const torch::nn::Module*> TrainingState::modules() const {
@@ -184,44 +206,58 @@ std::vector<const torch::nn::Module*> TrainingState::modules() const {
   return modules;
 }
 
-void TrainingState::save(const std::filesystem::path& folder,
-                         const Communicator& communicator) const {
-  const SaveGroup group{communicator.rank(), communicator.size(),
-                        [&](bool mine) { return communicator.all_agree(mine); }};
-  write_state_folder(folder, group, [&](StateParts& parts) {
-    add_tensors(parts, random_states(communicator.rank()), rng_state());
-    if (communicator.rank() != 0) return;
-    for (size_t i = 0; i < models_.size(); ++i) {
-      auto state = module_state(*models_[i]);
-      add_tensors(parts, numbered("model", i), std::move(state.tensors),
-                  {state.aliases.begin(), state.aliases.end()});
-    }
-    const auto names = parameter_names(modules());
-    for (size_t i = 0; i < optimizers_.size(); ++i) {
-      const auto& [optimizer, parameters] = optimizers_[i];
-      const auto pairs = parameters();
-      auto state = optimizer_state(*optimizer, names_of(pairs, names));
-      if (auto masters = masters_of(pairs, names); !masters.empty())
-        add_tensors(parts, numbered("masters", i), std::move(masters));
-      add_tensors(parts, numbered("optimizer", i), std::move(state.tensors));
-      parts.add_json(numbered("optimizer", i), state.description);
-    }
-    if (!schedules_.empty())
-      parts.add_json("scheduler",
-                     array_of(schedules_, [](const auto& item) { return item.second.save(); }));
-    if (!loaders_.empty())
-      parts.add_json("loader", array_of(loaders_, [](const auto& cursor) {
-                       return to_json(cursor->state());
-                     }));
-    for (const auto& [name, value] : values_) parts.add_json(name, value.save());
-  });
+std::vector<std::shared_ptr<LoaderCursor>> TrainingState::loaders() const {
+  std::vector<std::shared_ptr<LoaderCursor>> living;
+  for (const auto& known : loaders_)
+    if (auto cursor = known.lock()) living.push_back(std::move(cursor));
+  return living;
 }
 
-std::vector<TrainingState::Loading> TrainingState::plan(const StateFolder& state, int rank) const {
-  std::vector<Loading> values, objects;
+void TrainingState::save(const std::filesystem::path& folder,
+                         const Communicator& communicator) const {
+  write_state_folder(folder, group_of(communicator),
+                     [&](StateParts& parts) { fill(parts, communicator.rank()); });
+}
+
+SavedCheckpoint TrainingState::save(CheckpointSeries& series,
+                                    const Communicator& communicator) const {
+  return series.save(group_of(communicator),
+                     [&](StateParts& parts) { fill(parts, communicator.rank()); });
+}
+
+void TrainingState::fill(StateParts& parts, int rank) const {
+  add_tensors(parts, random_states(rank), rng_state());
+  if (rank != 0) return;
+  for (size_t i = 0; i < models_.size(); ++i) {
+    auto state = module_state(*models_[i]);
+    add_tensors(parts, numbered("model", i), std::move(state.tensors),
+                {state.aliases.begin(), state.aliases.end()});
+  }
+  const auto names = parameter_names(modules());
+  for (size_t i = 0; i < optimizers_.size(); ++i) {
+    const auto& [optimizer, parameters] = optimizers_[i];
+    const auto pairs = parameters();
+    auto state = optimizer_state(*optimizer, names_of(pairs, names));
+    if (auto masters = masters_of(pairs, names); !masters.empty())
+      add_tensors(parts, numbered("masters", i), std::move(masters));
+    add_tensors(parts, numbered("optimizer", i), std::move(state.tensors));
+    parts.add_json(numbered("optimizer", i), state.description);
+  }
+  if (!schedules_.empty())
+    parts.add_json("scheduler",
+                   array_of(schedules_, [](const auto& item) { return item.second.save(); }));
+  if (const auto living = loaders(); !living.empty())
+    parts.add_json("loader",
+                   array_of(living, [](const auto& cursor) { return to_json(cursor->state()); }));
+  for (const auto& [name, value] : values_) parts.add_json(name, value.save());
+}
+
+TrainingState::Plan TrainingState::plan(const StateFolder& state, int rank) const {
+  Plan plan;
+  auto& [values, objects] = plan;
   for (const auto& [name, value] : values_)
     if (!value.optional || state.contains(name + ".json"))
-      values.push_back([load = value.load, saved = state.json(name)] { load(saved); });
+      values.push_back(loading(state.file(name + ".json"), value.load, state.json(name)));
   for (size_t i = 0; i < models_.size(); ++i)
     objects.push_back(plan_module_load(*models_[i], load_tensors(state, numbered("model", i))));
   const auto names = parameter_names(modules());
@@ -235,12 +271,14 @@ std::vector<TrainingState::Loading> TrainingState::plan(const StateFolder& state
   }
   const auto schedules = entries(state, "scheduler", schedules_.size());
   for (size_t i = 0; i < schedules_.size(); ++i)
-    values.push_back([load = schedules_[i].second.load, saved = schedules[i]] { load(saved); });
-  const auto loaders = entries(state, "loader", loaders_.size());
-  for (size_t i = 0; i < loaders_.size(); ++i) {
-    const auto saved = loader_state(loaders[i]);
-    LoaderCursor(*loaders_[i]).load_state(saved);  // a copy throws what the loader would
-    objects.push_back([cursor = loaders_[i], saved] { cursor->load_state(saved); });
+    values.push_back(
+        loading(state.file("scheduler.json"), schedules_[i].second.load, schedules[i]));
+  const auto cursors = loaders();
+  const auto positions = entries(state, "loader", cursors.size());
+  for (size_t i = 0; i < cursors.size(); ++i) {
+    const auto saved = loader_state(positions[i]);
+    LoaderCursor(*cursors[i]).load_state(saved);  // a copy throws what the loader would
+    objects.push_back([cursor = cursors[i], saved] { cursor->load_state(saved); });
   }
   // A job of more ranks than wrote the state has ranks without random numbers of their own; they
   // keep theirs.
@@ -249,16 +287,17 @@ std::vector<TrainingState::Loading> TrainingState::plan(const StateFolder& state
     check_rng_state(numbers);
     objects.push_back([numbers = std::move(numbers)] { load_rng_state(numbers); });
   }
-  // What is the user's may still throw, so it goes first: a model is not changed for nothing.
-  values.insert(values.end(), std::make_move_iterator(objects.begin()),
-                std::make_move_iterator(objects.end()));
-  return values;
+  return plan;
 }
 
 void TrainingState::load(const std::filesystem::path& folder,
                          const Communicator& communicator) const {
-  std::vector<Loading> steps;
-  together(folder, communicator, [&] {
+  const auto otherwise = fmt::format("another rank could not load {}", folder.string());
+  const auto together = [&](const auto& step) {
+    communicator.together(step, ErrorCategory::checkpoint, otherwise);
+  };
+  Plan steps;
+  together([&] {
     const StateFolder state(folder);
     try {
       steps = plan(state, communicator.rank());
@@ -266,8 +305,13 @@ void TrainingState::load(const std::filesystem::path& folder,
       detail::fail(ErrorCategory::checkpoint, "{} is damaged: {}", folder.string(), problem.what());
     }
   });
-  together(folder, communicator, [&] {
-    for (auto& step : steps) step();
+  // What is the user's may still throw, so it goes first, on every rank: a model is not changed for
+  // nothing, nor on some ranks only.
+  together([&] {
+    for (auto& step : steps.values) step();
+  });
+  together([&] {
+    for (auto& step : steps.objects) step();
   });
 }
 

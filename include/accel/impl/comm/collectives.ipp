@@ -7,16 +7,19 @@
 namespace accel {
 
 at::Tensor detail::pad_across_processes(const Communicator& communicator, const at::Tensor& tensor,
-                                        int64_t dim, double pad_index, bool pad_first) {
+                                        int64_t dim, double pad_index, bool pad_first,
+                                        const CallSite& where, int64_t part) {
+  // Found on every rank, before some of them wait: a value that the dtype cannot hold.
+  const auto filling = at::full({}, pad_index, tensor.options());
   const bool has_dim = dim >= -tensor.dim() && dim < tensor.dim();
   const int64_t axis = has_dim ? (dim < 0 ? dim + tensor.dim() : dim) : 0;
   // Ranks whose tensor lacks the dim still take part, or the others would wait for them.
   const auto mine = at::full({}, has_dim ? tensor.size(axis) : 0, at::kLong);
-  const auto longest = communicator.all_reduce(mine, Reduction::max).item<int64_t>();
+  const auto longest = communicator.all_reduce(mine, Reduction::max, where, part).item<int64_t>();
   if (!has_dim || tensor.size(axis) == longest) return tensor;
   auto sizes = tensor.sizes().vec();
   sizes[static_cast<size_t>(axis)] = longest;
-  auto padded = at::full(sizes, pad_index, tensor.options());
+  auto padded = filling.expand(sizes).clone();
   const int64_t start = pad_first ? longest - tensor.size(axis) : 0;
   padded.narrow(axis, start, tensor.size(axis)).copy_(tensor.detach());
   return padded;

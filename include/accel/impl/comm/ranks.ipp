@@ -38,6 +38,9 @@ constexpr std::array known_launchers{
 };
 constexpr const LauncherVariables& torchrun_variables = known_launchers[0];
 
+/// More than any machine has; a number beyond is a mistake.
+constexpr int most_processes = 1 << 20;
+
 bool is_loopback(std::string_view address) {
   return address == "localhost" || address == "::1" || address.starts_with("127.");
 }
@@ -62,7 +65,7 @@ class Discovery {
     ranks.launcher = names.launcher;
     constexpr int most = std::numeric_limits<int>::max();
     ranks.rank = number(names.rank, 0, most).value();
-    const auto size = number(names.size, 1, most);
+    const auto size = number(names.size, 1, most_processes);
     if (!size) return without_size(names, ranks.rank);
     ranks.size = *size;
     if (ranks.rank >= ranks.size)
@@ -95,7 +98,7 @@ class Discovery {
 
   /// A WORLD_SIZE of somebody else's beside the numbers of an MPI launcher.
   void refuse_another_world(const LauncherVariables& names, int size) {
-    const auto other = number(torchrun_variables.size, 1, std::numeric_limits<int>::max());
+    const auto other = number(torchrun_variables.size, 1, most_processes);
     if (other && *other != size)
       fail(ErrorCategory::config,
            "accel: {} is {}, but WORLD_SIZE is {} and RANK is not set; unset WORLD_SIZE, or set "

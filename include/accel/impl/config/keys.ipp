@@ -62,8 +62,8 @@ constexpr Key table[] = {
     key<&C::activation_checkpointing>(
         "activation_checkpointing",
         "compute activations again in backward, whatever distributed_type is", {.ours = true}),
-    key<&C::debug>("debug", "compare shapes over ranks before each collective call",
-                   {.variables = {"ACCELERATE_DEBUG_MODE"}, .always = true, .kept = true}),
+    key<&C::debug>("debug", "before each collective, compare what ranks call and from which line",
+                   {.variables = {"ACCELERATE_DEBUG_MODE"}, .always = true}),
     key<&C::downcast_bf16>("downcast_bf16", "on a TPU, compute fp32 values in bf16",
                            {.kept = true}),
     key<&C::main_training_function>("main_training_function",

@@ -27,6 +27,12 @@ std::string read_text_file(const std::filesystem::path& path) {
     fail(ErrorCategory::config, "{}: this is a folder; name the configuration file in it",
          path.string());
   }
+  // Not a pipe, whose other end may never write.
+  if (std::filesystem::exists(path, code) && !std::filesystem::is_regular_file(path, code) &&
+      !std::filesystem::is_character_file(path, code)) {
+    fail(ErrorCategory::config, "{}: this is no regular file; name a configuration file",
+         path.string());
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     fail(ErrorCategory::config, "{}: {}; write one with `accel-config default --config_file {}`",

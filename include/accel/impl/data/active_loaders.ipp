@@ -11,12 +11,15 @@ namespace accel {
 
 struct ActiveLoaders::Iteration::Flags {
   std::int64_t remainder;
+  std::int64_t total_batch_size;
   bool last_batch = false;
   std::uint64_t number = 0;
 };
 
-ActiveLoaders::Iteration::Iteration(std::shared_ptr<ActiveLoaders> loaders, std::int64_t remainder)
-    : loaders_(std::move(loaders)), flags_(new Flags{.remainder = remainder}) {
+ActiveLoaders::Iteration::Iteration(std::shared_ptr<ActiveLoaders> loaders, std::int64_t remainder,
+                                    std::int64_t total_batch_size)
+    : loaders_(std::move(loaders)),
+      flags_(new Flags{.remainder = remainder, .total_batch_size = total_batch_size}) {
   if (!loaders_) return;
   flags_->number = ++loaders_->iterations_;
   loaders_->stack_.push_back(flags_.get());
@@ -40,6 +43,10 @@ bool ActiveLoaders::end_of_dataloader() const noexcept {
 
 std::int64_t ActiveLoaders::remainder() const noexcept {
   return in_dataloader() ? stack_.back()->remainder : -1;
+}
+
+std::int64_t ActiveLoaders::total_batch_size() const noexcept {
+  return in_dataloader() ? stack_.back()->total_batch_size : 1;
 }
 
 std::uint64_t ActiveLoaders::innermost() const noexcept {

@@ -30,10 +30,12 @@ void check_loader_options(const DataLoaderOptions& options) {
     fail(ErrorCategory::config,
          "prefetch_factor is {}, and must be at least 1; use num_workers = 0 to read nothing ahead",
          options.prefetch_factor);
-  if (options.num_workers > std::numeric_limits<int>::max() / options.prefetch_factor)
+  constexpr int most_batches = 1 << 20;
+  if (options.num_workers > most_batches / options.prefetch_factor)
     fail(ErrorCategory::config,
-         "num_workers {} with prefetch_factor {} is more than can be counted", options.num_workers,
-         options.prefetch_factor);
+         "num_workers {} with prefetch_factor {} would keep more than {} batches; use smaller "
+         "numbers",
+         options.num_workers, options.prefetch_factor, most_batches);
 }
 
 IndexPlan make_plan(const DataLoaderOptions& options, const LoaderPlacement& placement,

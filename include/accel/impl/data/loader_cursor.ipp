@@ -81,7 +81,9 @@ LoaderCursor::Start LoaderCursor::start(std::int64_t skip) {
   const bool resumed = resume_;
   const std::int64_t resumed_at = resumed ? batches_yielded_ : 0;
   resume_ = false;
-  batches_yielded_ = resumed_at + std::min(skip, plan_.size() - std::min(resumed_at, plan_.size()));
+  // Both count from the start of the epoch: a program that skips what it has seen may have a loader
+  // that was resumed there already.
+  batches_yielded_ = std::max(resumed_at, std::min(skip, plan_.size()));
   return {.epoch = epoch_, .first_batch = batches_yielded_, .resumed = resumed};
 }
 

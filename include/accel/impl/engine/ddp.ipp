@@ -3,6 +3,8 @@
 //
 // The only file that includes c10d's reducer: its constructor changes between releases of LibTorch.
 #include <accel/engine/ddp.hpp>
+
+#include <accel/comm/agreement.hpp>
 #include <accel/detail/error.hpp>
 
 #include <fmt/ranges.h>
@@ -11,7 +13,8 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <algorithm>
-#include <sstream>
+#include <string_view>
+#include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -37,22 +40,9 @@ void compare_modules(const Communicator& communicator, const DdpOptions& options
     mine += line_of(name, tensor, tensor.requires_grad() ? "" : " frozen");
   for (const auto& buffer : module.named_buffers())
     mine += line_of(buffer.key(), buffer.value(), " buffer");
-  const auto all = communicator.all_gather_bytes(mine);
-  for (int rank = 1; rank < communicator.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    std::istringstream first(all[0]), other(all[rank]);
-    std::string here, there;
-    while (true) {
-      if (!std::getline(first, here)) here = "nothing more";
-      if (!std::getline(other, there)) there = "nothing more";
-      if (here != there) break;
-    }
-    detail::fail(ErrorCategory::collective,
-                 "accel: the ranks prepare different models: rank 0 has '{}' where rank {} has "
-                 "'{}'. Build the same model, in the same order and with the same options, on "
-                 "every rank (this is rank {})",
-                 here, rank, there, communicator.rank());
-  }
+  detail::require_agreement(
+      communicator, mine, "prepare different models",
+      "Build the same model, in the same order and with the same options, on every rank");
 }
 
 /// Sums a bucket in the type of the wire. c10d divides by the ranks itself only where there is no
@@ -165,19 +155,28 @@ void DataParallel::arm(const at::Tensor& loss) {
     make_reducer();
   }
   if (!reducer_->reducer) return;
+  if (broken_) fail_as_broken("the last backward threw");
   auto& reducer = *reducer_->reducer;
   try {
     reducer.prepare_for_forward();
     reducer.rebuild_buckets();
     reducer.prepare_for_backward(options_.find_unused_parameters ? std::vector<at::Tensor>{loss}
                                                                  : std::vector<at::Tensor>{});
-  } catch (const c10::Error& error) {
-    detail::fail(ErrorCategory::collective,
-                 "accel: rank {}: the gradients of the last backward were never reduced, since it "
-                 "threw or left parameters out; prepare the model again before going on. Cause: {}",
-                 communicator_.rank(), error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    broken_ = true;
+    explain(error);
+    const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+    fail_as_broken(torch_error ? torch_error->what_without_backtrace() : error.what());
   }
   ++reductions_;
+}
+
+void DataParallel::fail_as_broken(const std::string& cause) const {
+  detail::fail(ErrorCategory::collective,
+               "accel: rank {}: the gradients of the last backward were never reduced, since it "
+               "threw or left parameters out; prepare the model again, on every rank, before going "
+               "on. Cause: {}",
+               communicator_.rank(), cause);
 }
 
 void DataParallel::finish() {
@@ -194,15 +193,18 @@ void DataParallel::finish() {
                     "in the loss{}{}. Use every parameter, freeze those that are not trained, or "
                     "set ddp.find_unused_parameters",
                     communicator_.rank(), unused.empty() ? "" : ": ", fmt::join(unused, ", ")));
+    broken_ = true;
     communicator_.leave_word(error.what());
     throw error;
   }
 }
 
 void DataParallel::explain(const std::exception& failure) const {
-  const std::string_view text = failure.what();
+  // Gloo's exceptions are of its own types, whose headers only the start-up includes.
+  const std::string_view text = failure.what(), type = typeid(failure).name();
   const bool of_c10d = dynamic_cast<const c10::DistError*>(&failure) != nullptr ||
-                       text.find("gloo") != text.npos || text.find("NCCL") != text.npos;
+                       type.find("gloo") != type.npos ||
+                       text.find("third_party/gloo/") != text.npos;
   if (of_c10d) communicator_.fail_operation("the reduction of gradients", failure);
 }
 

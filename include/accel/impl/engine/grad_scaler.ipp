@@ -14,13 +14,16 @@ namespace accel {
 
 GradScaler::GradScaler(const GradScalerOptions& options)
     : options_(options), state_{options.init_scale, 0} {
-  if (!(options.init_scale > 0) || !(options.growth_factor > 1) || !(options.backoff_factor > 0) ||
+  // The scale is kept as a float, as PyTorch keeps it.
+  const auto scale = static_cast<float>(options.init_scale);
+  if (!(scale > 0) || !std::isfinite(scale) || !std::isfinite(options.growth_factor) ||
+      !(options.growth_factor > 1) || !(options.backoff_factor > 0) ||
       !(options.backoff_factor < 1) || options.growth_interval < 1)
-    detail::fail(ErrorCategory::config,
-                 "accel: a gradient scaler needs init_scale > 0, growth_factor > 1, 0 < "
-                 "backoff_factor < 1 and growth_interval >= 1, and got {}, {}, {}, {}",
-                 options.init_scale, options.growth_factor, options.backoff_factor,
-                 options.growth_interval);
+    detail::fail(
+        ErrorCategory::config,
+        "accel: a gradient scaler needs a finite init_scale > 0 and growth_factor > 1, 0 < "
+        "backoff_factor < 1 and growth_interval >= 1, and got {}, {}, {}, {}",
+        options.init_scale, options.growth_factor, options.backoff_factor, options.growth_interval);
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) {

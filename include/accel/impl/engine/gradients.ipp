@@ -32,6 +32,13 @@ bool same_tensors(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
                     [](const at::Tensor& x, const at::Tensor& y) { return x.is_same(y); });
 }
 
+bool have_common(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  std::unordered_set<const c10::TensorImpl*> known;
+  for (const auto& tensor : a) known.insert(tensor.unsafeGetTensorImpl());
+  return std::ranges::any_of(
+      b, [&](const at::Tensor& tensor) { return known.contains(tensor.unsafeGetTensorImpl()); });
+}
+
 void cast_floating_(torch::nn::Module& module, c10::ScalarType type) {
   const auto cast = [type](at::Tensor tensor) {
     if (tensor.defined() && tensor.is_floating_point()) tensor.set_data(tensor.detach().to(type));

@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <accel/engine/objects.hpp>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/full.h>
 
+#include <accel/comm/agreement.hpp>
+#include <accel/data/sampler.hpp>
 #include <accel/detail/error.hpp>
 
 #include <fmt/ranges.h>
@@ -17,7 +18,7 @@ namespace accel {
 
 std::uint64_t detail::agreed_seed(const Communicator& communicator) {
   // A seed is 64 bits without a sign; a tensor holds 64 with one.
-  const std::uint64_t mine = at::detail::getDefaultCPUGenerator().current_seed();
+  const std::uint64_t mine = default_data_seed();
   std::int64_t bits = 0;
   std::memcpy(&bits, &mine, sizeof bits);
   bits = communicator.broadcast(at::full({}, bits, at::kLong), 0).item<int64_t>();
@@ -26,8 +27,25 @@ std::uint64_t detail::agreed_seed(const Communicator& communicator) {
   return agreed;
 }
 
-void detail::require_even_batches(const DataLoaderOptions& options,
+void detail::require_object(bool there) {
+  if (!there)
+    fail(ErrorCategory::usage,
+         "accel: prepare was given an empty pointer or module holder; make the object first");
+}
+
+void detail::require_even_batches(const Communicator& communicator,
+                                  const DataLoaderOptions& options,
                                   const LoaderPlacement& placement, std::int64_t samples) {
+  if (communicator.size() == 1) return;
+  require_agreement(
+      communicator,
+      fmt::format("samples {}\nbatch_size {}\nshuffle {}\ndrop_last {}\neven_batches {}\n"
+                  "split_batches {}\ndata_seed {}\n",
+                  samples, options.batch_size, options.shuffle, options.drop_last,
+                  options.even_batches, options.split_batches,
+                  options.data_seed ? fmt::to_string(*options.data_seed) : "of rank 0"),
+      "prepare different loaders",
+      "Give every rank the whole dataset and the same options: prepare takes this rank's part");
   std::vector<std::int64_t> counts;
   for (int rank = 0; rank < placement.num_processes; ++rank) {
     auto of_rank = placement;

@@ -144,10 +144,6 @@ LambdaLR get_scheduler(std::string_view name, torch::optim::Optimizer& optimizer
   return found->make({optimizer, warmup, total, options});
 }
 
-StepLR step_lr(torch::optim::Optimizer& optimizer, std::int64_t step_size, double gamma) {
-  return {optimizer, {.step_size = step_size, .gamma = gamma}};
-}
-
 LambdaLR cosine_schedule(torch::optim::Optimizer& optimizer, std::int64_t total_steps,
                          std::int64_t warmup_steps) {
   check_steps(total_steps, warmup_steps);

@@ -37,11 +37,11 @@ void detail::check_values(std::string_view what, std::size_t values, std::size_t
 }
 
 void LambdaRule::operator()(GroupRate& group, std::int64_t t) const {
-  group.lr = group.initial_lr * lr_lambda(group.group, t);
+  group.lr = group.initial_lr * lr_lambda[group.group](t);
 }
 
 void MultiplicativeRule::operator()(GroupRate& group, std::int64_t t) const {
-  if (t > 0) group.lr *= lr_lambda(group.group, t);
+  if (t > 0) group.lr *= lr_lambda[group.group](t);
 }
 
 void StepRule::operator()(GroupRate& group, std::int64_t t) const {

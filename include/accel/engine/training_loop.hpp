@@ -1,0 +1,276 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a training loop calls in each micro-batch: accumulate, backward, clipping, and the questions
+// about the window. The order of things in a step is step.hpp, what they mean for tensors is
+// context.hpp; this file gives them the names that a loop reads. The accelerator is one of these.
+#pragma once
+
+#include <accel/detail/error.hpp>
+#include <accel/engine/autocast.hpp>
+#include <accel/engine/context.hpp>
+#include <accel/engine/gradients.hpp>
+#include <accel/engine/prepared_model.hpp>
+#include <accel/policies.hpp>
+
+#include <ATen/ATen.h>
+
+#include <concepts>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace accel {
+
+/// The members of an accelerator that act on the current window.
+template <class Backend, class Precision, class Accumulation>
+class TrainingLoop {
+ public:
+  using Shared = Context<Backend, Precision, Accumulation>;
+  template <class Module>
+  using Model = PreparedModel<Module, Precision, Shared>;
+
+  /// Runs `body` as one micro-batch: `accumulate(body)`, or Accelerate's `accumulate(model, body)`,
+  /// where the models are for the reader; every prepared model takes part. Inside it, the members of
+  /// prepared optimizers and schedules act only where the window closes, and gradients are reduced
+  /// only there.
+  template <class... ModelsAndBody>
+  void accumulate(ModelsAndBody&&... models_and_body) {
+    constexpr auto models = sizeof...(ModelsAndBody) - 1;
+    auto arguments = std::forward_as_tuple(std::forward<ModelsAndBody>(models_and_body)...);
+    using Arguments = decltype(arguments);
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      static_assert(
+          (is_prepared_model<std::remove_cvref_t<std::tuple_element_t<I, Arguments>>> && ...),
+          "accumulate(models..., body): what comes before the body are models that prepare "
+          "returned");
+    }(std::make_index_sequence<models>());
+    static_assert(std::invocable<std::tuple_element_t<models, Arguments>>,
+                  "accumulate(models..., body): the body comes last and takes no arguments");
+    shared_->step.accumulate(std::get<models>(arguments), *shared_);
+  }
+
+  /// Computes gradients of a loss that is a mean over its samples: divided over the window, scaled
+  /// if the precision asks for it, reduced over the ranks if this micro-batch closes the window.
+  /// Every rank must call this.
+  void backward(const at::Tensor& loss, bool retain_graph = false,
+                const CallSite& where = CallSite::current()) {
+    compare_calls(where);
+    shared_->take_mean();
+    run_backward(loss, retain_graph);
+  }
+
+  /// The same for a loss that is a sum over `count` items (tokens, say), which may differ between
+  /// micro-batches and ranks: the gradients become those of the mean over all items of the window
+  /// and of all ranks, as if they had been one batch. Counts are summed exactly. Where there is no
+  /// item at all, the optimizer does not step. In a window of several micro-batches each has one such
+  /// loss; with `accumulate<1>` every loss is weighted by its own count. Every rank must call this; a
+  /// rank without items passes a sum of none and 0. Throws Error(usage) for a negative count and, in
+  /// a window of several, for a second count in one micro-batch or a loss without one.
+  template <std::integral Count>
+    requires(!std::same_as<Count, bool>)
+  void backward(const at::Tensor& loss_sum, Count count, bool retain_graph = false,
+                const CallSite& where = CallSite::current()) {
+    compare_calls(where);
+    if (std::cmp_less(count, 0) || !std::in_range<int64_t>(count))
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: backward was given a loss over {} items; give the number that "
+                   "the loss is a sum over, from 0",
+                   state().process_index(), count);
+    const double weight = shared_->weigh(static_cast<int64_t>(count));
+    run_backward(weight == 1.0 ? loss_sum : loss_sum * weight, retain_graph);
+  }
+  /// A count is a whole number; one of another type would be taken for `retain_graph`.
+  template <std::floating_point Count>
+  void backward(const at::Tensor&, Count, bool = false) {
+    static_assert(
+        !std::floating_point<Count>,
+        "backward(loss_sum, count): the count is a whole number; pass an integer, such as "
+        "mask.sum().item<int64_t>()");
+  }
+  /// With a count that is a tensor of one integer, such as `mask.sum()`.
+  void backward(const at::Tensor& loss_sum, const at::Tensor& count, bool retain_graph = false,
+                const CallSite& where = CallSite::current()) {
+    if (count.numel() != 1 || !at::isIntegralType(count.scalar_type(), /*includeBool=*/true))
+      detail::fail(
+          ErrorCategory::usage,
+          "accel: rank {}: backward was given a count of type {} and {} elements; give one "
+          "integer, such as mask.sum()",
+          state().process_index(), c10::toString(count.scalar_type()), count.numel());
+    backward(loss_sum, count.item<int64_t>(), retain_graph, where);
+  }
+
+  /// Whether this micro-batch closes its window; outside `accumulate`, whether the last one did
+  /// (true before the first).
+  [[nodiscard]] bool sync_gradients() const noexcept { return shared_->step.sync_gradients(); }
+
+  [[nodiscard]] int64_t gradient_accumulation_steps() const noexcept {
+    return shared_->step.window().steps();
+  }
+  /// From the next window on.
+  void set_gradient_accumulation_steps(int64_t steps)
+    requires(!Accumulation::is_static)
+  {
+    if (steps < 1 || shared_->step.window().is_open())
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: gradient_accumulation_steps can be set to a number from 1 "
+                   "between windows, and was set to {} after {} micro-batches of one",
+                   state().process_index(), steps,
+                   shared_->step.window().is_open() ? shared_->step.window().seen() : 0);
+    shared_->step.window().set_steps(steps);
+  }
+
+  /// Clips the joint norm of a model's gradients (or of a list of parameters) and returns what it
+  /// was (0-dim), once a window: inside one it does nothing and returns NaN. Gradients are unscaled
+  /// first, with all others of the same optimizer. Local, since every rank has the same gradients.
+  template <class Model>
+  at::Tensor clip_grad_norm_(const Model& model, double max_norm, double norm_type = 2.0) {
+    if (!(max_norm >= 0))
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: gradients cannot be clipped to a norm of {}",
+                   state().process_index(), max_norm);
+    if (!sync_gradients()) return at::full({}, std::numeric_limits<double>::quiet_NaN());
+    const auto parameters = parameters_of(model);
+    finish(parameters);
+    return clip_norm_(gradients_of(parameters), max_norm, norm_type);
+  }
+
+  /// Clamps a model's gradients to [-clip_value, clip_value]; inside a window it does nothing.
+  template <class Model>
+  void clip_grad_value_(const Model& model, double clip_value) {
+    if (!sync_gradients()) return;
+    const auto parameters = parameters_of(model);
+    finish(parameters);
+    clip_value_(gradients_of(parameters), clip_value);
+  }
+
+  /// Makes the gradients of every prepared optimizer what they are without the loss scale and the
+  /// window, for code that reads them before the step. Once a window, however often it is called;
+  /// inside a window it does nothing. What a later backward adds is not unscaled: with several
+  /// models, call it after the last one.
+  void unscale_gradients() {
+    if (!sync_gradients()) return;
+    for (const auto& optimizer : shared_->optimizers) finish(optimizer->parameters);
+  }
+
+  /// A scope in which this thread computes as the precision says. Where that is without autocast,
+  /// the scope changes nothing; `enabled` false switches autocast off in every case.
+  [[nodiscard]] AutocastScope autocast(bool enabled = true) const {
+    constexpr bool casts = Precision::compute_type != Precision::parameter_type;
+    const auto device = state().device().type();
+    if (!casts && enabled) return AutocastScope(device);
+    return {device, scalar_type(casts ? Precision::compute_type : element_type::bfloat16), enabled};
+  }
+
+  /// A scope in which backward does not reduce a model (every model, if none is named): its
+  /// gradients stay local and add up. Needs a backend that keeps whole gradients.
+  [[nodiscard]] auto no_sync()
+    requires ReducesOncePerWindow<Backend>
+  {
+    return Unreduced(shared_, nullptr);
+  }
+  template <class Module>
+  [[nodiscard]] auto no_sync(const Model<Module>& model)
+    requires ReducesOncePerWindow<Backend>
+  {
+    return Unreduced(shared_, model.unwrap().get());
+  }
+
+  /// The loss scaler, where the precision has one.
+  [[nodiscard]] GradScaler& scaler() const
+    requires(Precision::needs_scaler)
+  {
+    if (!shared_->inside()) shared_->settle_scaler();
+    return shared_->scaler;
+  }
+  /// Says that this rank wants something to happen, say to stop early: the next check_trigger() is
+  /// true on every rank. Local.
+  void set_trigger() noexcept { triggered_ = true; }
+  /// Whether any rank has called set_trigger() since the last check. Every rank must call this.
+  [[nodiscard]] bool check_trigger(const CallSite& where = CallSite::current()) {
+    return state().communicator().all_sum(std::exchange(triggered_, false) ? 1 : 0, where) > 0;
+  }
+
+  /// Whether any optimizer skipped its last step.
+  [[nodiscard]] bool optimizer_step_was_skipped() const noexcept {
+    for (const auto& optimizer : shared_->optimizers)
+      if (optimizer->skipped) return true;
+    return false;
+  }
+  /// Backward passes that were reduced over the ranks so far.
+  [[nodiscard]] int64_t reductions() const noexcept { return shared_->reductions(); }
+
+ protected:
+  explicit TrainingLoop(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+
+  std::shared_ptr<Shared> shared_;
+
+ private:
+  /// In debug mode: whether every rank closes its window here.
+  void compare_calls(const CallSite& where) const {
+    if constexpr (Backend::distributed)
+      if (sync_gradients()) state().communicator().compare_calls("backward", where);
+  }
+
+  void run_backward(const at::Tensor& loss, bool retain_graph) {
+    if constexpr (Shared::finishes_gradients) shared_->require_unfinished(loss);
+    const auto run = [&] {
+      shared_->step.backward(loss, *shared_, at::Tensor(), std::optional<bool>(retain_graph));
+    };
+    if constexpr (Backend::distributed) {
+      try {
+        run();
+      } catch (const std::exception& failure) {
+        shared_->failed(failure);
+        throw;
+      }
+    } else {
+      run();
+    }
+  }
+
+  /// Makes these parameters' gradients those of the whole window, without the loss scale.
+  void finish(const std::vector<at::Tensor>& parameters) {
+    if constexpr (Backend::distributed) shared_->require_reduced(parameters);
+    shared_->step.finish_gradients(parameters, *shared_);
+    if constexpr (Precision::needs_scaler)
+      for (const auto& optimizer : shared_->optimizers)
+        if (have_common(optimizer->parameters, parameters)) shared_->unscale(*optimizer);
+  }
+
+  /// A scope of no_sync.
+  class Unreduced {
+   public:
+    Unreduced(std::shared_ptr<Shared> shared, const torch::nn::Module* module)
+        : shared_(std::move(shared)), module_(module) {
+      shared_->suspend_reduction(module_, 1);
+    }
+    Unreduced(const Unreduced&) = delete;
+    Unreduced& operator=(const Unreduced&) = delete;
+    ~Unreduced() { shared_->suspend_reduction(module_, -1); }
+
+   private:
+    std::shared_ptr<Shared> shared_;
+    const torch::nn::Module* module_;
+  };
+
+  template <class Module>
+  static std::vector<at::Tensor> parameters_of(const Model<Module>& model) {
+    return unique_tensors(model.unwrap()->parameters());
+  }
+  static std::vector<at::Tensor> parameters_of(const std::vector<at::Tensor>& parameters) {
+    return unique_tensors(parameters);
+  }
+
+  [[nodiscard]] const PartialState& state() const noexcept { return shared_->state; }
+
+  bool triggered_ = false;
+};
+
+}  // namespace accel
