@@ -34,6 +34,7 @@ struct AcceleratorOptions {
   int64_t gradient_accumulation_steps = 1;  ///< for accumulate<dynamic>
   bool allow_uneven_batches = false;  ///< loaders whose ranks get different numbers of batches
   bool sync_with_dataloader = true;   ///< the end of a loader closes the window
+  bool sync_each_batch = false;       ///< ddp: reduce in every micro-batch, not once a window
   bool device_placement = true;       ///< prepare moves models and batches to the device
   int device_index = -1;              ///< of several CUDA devices; -1: the local rank's
   bool step_scheduler_with_optimizer =
@@ -216,6 +217,8 @@ class Context {
     buffers_differ_ = buffers_differ_ || !armed.empty();
   }
 
+  [[nodiscard]] bool sync_each_batch() const noexcept { return options.sync_each_batch; }
+
   void keep_local(const at::Tensor& loss) {
     for (auto* model : models_of(loss)) model->local = true;
   }
@@ -356,7 +359,55 @@ class Context {
   void share_buffers() {
     if constexpr (Backend::distributed) {
       if (!std::exchange(buffers_differ_, false)) return;
-      for (auto& model : models) model.replica->broadcast_buffers();
+      for (auto& model : models) model.replica->broadcast_buffers(source_);
+    }
+  }
+
+  // Loops that end at different times on different ranks (Accelerator::join_uneven_inputs): before
+  // each reduction the ranks say whether they have a batch, and those that have none take part with
+  // a loss of zero.
+
+  /// Begins or ends that. One model, since a rank without a batch cannot know which one it would be.
+  void join(bool joining) {
+    if (joining && (models.size() != 1 || options.ddp.sync_batch_norm || joining_))
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: join_uneven_inputs is for one prepared model, without "
+                   "sync_batch_norm and not nested; there are {}",
+                   state.process_index(), models.size());
+    joining_ = joining;
+    if (!joining) source_ = 0;
+  }
+  [[nodiscard]] bool is_joining() const noexcept { return joining_; }
+
+  /// What ranks say before a reduction.
+  struct Announcement {
+    int64_t source;  ///< the highest rank that has a batch; -1: none has
+    bool counted;    ///< the loss has a count
+  };
+  Announcement announce(bool has_batch, bool counted) {
+    const auto mine = torch::tensor({has_batch ? state.process_index() : -1, counted ? 1 : 0});
+    const auto all = state.communicator().all_reduce(mine, Reduction::max);
+    const Announcement announcement{all[0].template item<int64_t>(),
+                                    all[1].template item<int64_t>() != 0};
+    if (announcement.source >= 0) source_ = static_cast<int>(announcement.source);
+    return announcement;
+  }
+
+  /// Takes part in the reductions of the other ranks until none has a batch left; returns the rank
+  /// whose model saw the last one.
+  int shadow() {
+    while (true) {
+      const auto announcement = announce(false, false);
+      if (announcement.source < 0) return source_;
+      if (announcement.counted) (void)weight_of(0);
+      auto& model = models.front();
+      if (const auto loss = model.replica->zero_loss(); loss.defined()) {
+        arm(loss);
+        loss.backward();
+        reduced();
+      }
+      for (auto& parameter : model.parameters) parameter.mutable_grad().reset();
+      share_buffers();
     }
   }
 
@@ -479,6 +530,8 @@ class Context {
   int suspended_ = 0;          ///< scopes of no_sync of all models
   int64_t reductions_ = 0;     ///< backward passes that reduced
   int64_t models_version_ = 0;
+  bool joining_ = false;
+  int source_ = 0;  ///< the rank whose buffers are everybody's
   std::vector<ModelRecord*> armed_;
 };
 
