@@ -97,7 +97,8 @@ TEST_CASE("PowerSGD compresses, and its error feedback makes up for what was los
     Ddp<> accelerator{state, options};
     (void)accelerator.prepare(std::make_shared<Matrix>());
   });
-  for (const auto& error : refused) CHECK_THAT(error, ContainsSubstring("matrix_approximation_rank"));
+  for (const auto& error : refused)
+    CHECK_THAT(error, ContainsSubstring("matrix_approximation_rank"));
 }
 
 TEST_CASE("a static graph reduces parameters that are used twice or never") {
@@ -181,7 +182,8 @@ TEST_CASE("joined ranks: those without a batch take part, and all end with the s
         torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(0.1));
         auto [model, optimizer, schedule] =
             accelerator.prepare(net, adamw, accel::StepLR(adamw, {.step_size = 1, .gamma = 0.5}));
-        const auto train = [&, &model = model, &optimizer = optimizer, &schedule = schedule](int count) {
+        const auto train = [&, &model = model, &optimizer = optimizer,
+                            &schedule = schedule](int count) {
           for (int batch = 0; batch < count; ++batch)
             accelerator.accumulate(model, [&] {
               const auto x = torch::tensor({{1.0f + float(batch)}, {float(rank)}});
@@ -194,7 +196,8 @@ TEST_CASE("joined ranks: those without a batch take part, and all end with the s
         };
         accelerator.join_uneven_inputs(model, [&] { train(batches[rank]); });
         train(1);  // and together again
-        for (const auto& tensor : net->parameters()) states[rank].push_back(tensor.detach().clone());
+        for (const auto& tensor : net->parameters())
+          states[rank].push_back(tensor.detach().clone());
         for (const auto& tensor : net->buffers()) states[rank].push_back(tensor.clone());
         rates[rank] = schedule->get_last_lr().front();
       });

@@ -19,8 +19,8 @@ template <class Precision = accel::fp32>
 using Ddp = accel::Accelerator<accel::ddp, Precision, accel::accumulate<1>, accel::on<accel::cpu>>;
 
 struct NetImpl : torch::nn::Module {
-  torch::nn::Conv2d conv = register_module(
-      "conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3).padding(1)));
+  torch::nn::Conv2d conv =
+      register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3).padding(1)));
   torch::nn::BatchNorm2d norm = register_module("norm", torch::nn::BatchNorm2d(4));
   torch::nn::BatchNorm1d plain = register_module(
       "plain", torch::nn::BatchNorm1d(torch::nn::BatchNorm1dOptions(4).affine(false)));
@@ -48,7 +48,8 @@ struct Data {
 
 Outcome outcome_of(Net& net, const at::Tensor& x) {
   Outcome outcome;
-  for (const auto& parameter : net->parameters()) outcome.tensors.push_back(parameter.grad().clone());
+  for (const auto& parameter : net->parameters())
+    outcome.tensors.push_back(parameter.grad().clone());
   for (const auto& buffer : net->buffers()) outcome.tensors.push_back(buffer.clone());
   net->eval();
   const torch::NoGradGuard no_grad;
@@ -99,9 +100,10 @@ TEST_CASE("SyncBatchNorm gives the gradients and statistics of the whole batch")
       Ddp<> accelerator{state, options};
       auto& net = nets[rank];
       auto model = accelerator.prepare(net);
-      const int64_t begin =
-          std::accumulate(shares.begin(), shares.begin() + static_cast<std::ptrdiff_t>(rank), int64_t{0});
-      const auto x = data.x.narrow(0, begin, shares[rank]), y = data.y.narrow(0, begin, shares[rank]);
+      const int64_t begin = std::accumulate(
+          shares.begin(), shares.begin() + static_cast<std::ptrdiff_t>(rank), int64_t{0});
+      const auto x = data.x.narrow(0, begin, shares[rank]),
+                 y = data.y.narrow(0, begin, shares[rank]);
       for (int step = 0; step < 3; ++step) {
         net->zero_grad();
         // The mean over ranks of sums: times the ranks over the whole batch it is the mean.

@@ -18,11 +18,11 @@ namespace accel {
 /// Options with the names and defaults of PyTorch's PowerSGDState.
 struct PowerSgdOptions {
   int64_t matrix_approximation_rank = 1;  ///< columns of the two matrices
-  int64_t start_powerSGD_iter = 1000;     ///< reductions that are exact before the first that is not
-  double min_compression_rate = 2;        ///< matrices that get smaller by less travel as they are
-  bool use_error_feedback = true;         ///< what was lost is added to the next gradient
-  bool warm_start = true;                 ///< the last step's matrix is the next one's start
-  int64_t random_seed = 0;                ///< of the first matrix; the same on every rank
+  int64_t start_powerSGD_iter = 1000;  ///< reductions that are exact before the first that is not
+  double min_compression_rate = 2;     ///< matrices that get smaller by less travel as they are
+  bool use_error_feedback = true;      ///< what was lost is added to the next gradient
+  bool warm_start = true;              ///< the last step's matrix is the next one's start
+  int64_t random_seed = 0;             ///< of the first matrix; the same on every rank
 };
 
 /// Throws Error(config) for a value that cannot be.
@@ -39,8 +39,8 @@ class PowerSgd {
 
   /// Replaces a bucket's gradients (views of `buffer`, which has them one after the other) by about
   /// their mean over `ranks`. `last` ends an iteration. Communicates by `sum`, three times at most.
-  void reduce(size_t bucket, bool last, at::Tensor buffer,
-              const std::vector<at::Tensor>& gradients, int ranks, const Sum& sum);
+  void reduce(size_t bucket, bool last, at::Tensor buffer, const std::vector<at::Tensor>& gradients,
+              int ranks, const Sum& sum);
 
  private:
   struct Memory {

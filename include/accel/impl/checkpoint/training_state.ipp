@@ -218,10 +218,9 @@ NamedTensors broadcast_tensors(const Communicator& communicator, const NamedTens
   std::vector<at::Tensor> messages;
   for (size_t i = 0; i < shapes.size(); ++i) {
     const auto type = static_cast<at::ScalarType>(shapes[i].type);
-    received.emplace_back(shapes[i].name,
-                          communicator.rank() == root
-                              ? tensors[i].second.detach().to(at::kCPU).contiguous()
-                              : at::empty(shapes[i].sizes, type));
+    received.emplace_back(shapes[i].name, communicator.rank() == root
+                                              ? tensors[i].second.detach().to(at::kCPU).contiguous()
+                                              : at::empty(shapes[i].sizes, type));
     messages.push_back(received.back().second);
   }
   communicator.broadcast_coalesced_(messages, root);

@@ -32,12 +32,12 @@ std::string line_of(const std::string& name, const at::Tensor& tensor, const cha
 void compare_modules(const Communicator& communicator, const DdpOptions& options,
                      const std::vector<NamedParameter>& parameters,
                      const torch::nn::Module& module) {
-  auto mine = fmt::format(
-      "bucket_cap_bytes {}\nfirst_bucket_cap_bytes {}\nfind_unused_parameters {}\n"
-      "broadcast_buffers {}\ncomm_hook {}\nstatic_graph {}\nsync_batch_norm {}\n",
-      options.bucket_cap_bytes, options.first_bucket_cap_bytes, options.find_unused_parameters,
-      options.broadcast_buffers, name_of(options.comm_hook), options.static_graph,
-      options.sync_batch_norm);
+  auto mine =
+      fmt::format("bucket_cap_bytes {}\nfirst_bucket_cap_bytes {}\nfind_unused_parameters {}\n"
+                  "broadcast_buffers {}\ncomm_hook {}\nstatic_graph {}\nsync_batch_norm {}\n",
+                  options.bucket_cap_bytes, options.first_bucket_cap_bytes,
+                  options.find_unused_parameters, options.broadcast_buffers,
+                  name_of(options.comm_hook), options.static_graph, options.sync_batch_norm);
   if (options.comm_hook == CommHook::power_sgd) {
     const auto& power = options.power_sgd;
     mine += fmt::format(
@@ -94,8 +94,8 @@ class ReduceByPowerSgd : public c10d::CppCommHookInterface<c10::intrusive_ptr<c1
       std::vector<at::Tensor> tensors{tensor};
       state_->allreduce(tensors)->wait();
     };
-    power_sgd_.reduce(bucket.getIndex(), bucket.isLast(),
-                      bucket.getBuffer(), bucket.getGradients(), state_->getSize(), sum);
+    power_sgd_.reduce(bucket.getIndex(), bucket.isLast(), bucket.getBuffer(), bucket.getGradients(),
+                      state_->getSize(), sum);
     auto done = c10::make_intrusive<c10::ivalue::Future>(
         c10::ListType::create(c10::TensorType::get()),
         bucket.getBuffer().is_cuda() ? std::vector<c10::Device>{bucket.getBuffer().device()}
@@ -264,7 +264,8 @@ at::Tensor DataParallel::zero_loss() const {
   at::Tensor sum;
   for (const auto& [name, tensor] : parameters_) {
     if (!tensor.requires_grad()) continue;
-    const auto zero = (tensor.flatten().narrow(0, 0, std::min<int64_t>(1, tensor.numel())) * 0).sum();
+    const auto zero =
+        (tensor.flatten().narrow(0, 0, std::min<int64_t>(1, tensor.numel())) * 0).sum();
     sum = sum.defined() ? sum + zero.to(sum.scalar_type()) : zero;
   }
   return sum;

@@ -10,7 +10,9 @@
 namespace accel {
 namespace {
 
-at::Tensor as_matrix(const at::Tensor& gradient) { return gradient.reshape({gradient.size(0), -1}); }
+at::Tensor as_matrix(const at::Tensor& gradient) {
+  return gradient.reshape({gradient.size(0), -1});
+}
 
 /// An orthonormal basis of the columns.
 at::Tensor orthogonal(const at::Tensor& matrix) { return std::get<0>(at::linalg_qr(matrix)); }

@@ -60,8 +60,8 @@ Statistics statistics_of_all(const at::Tensor& values, const Communicator& commu
   const double number = total.item<double>();
   if (number == 0) return {mean, deviations, 0};
   mean = (means * counts).sum(0) / total;
-  deviations = all.slice(1, channels, 2 * channels).sum(0) +
-               ((means - mean).square() * counts).sum(0);
+  deviations =
+      all.slice(1, channels, 2 * channels).sum(0) + ((means - mean).square() * counts).sum(0);
   return {mean, deviations / total, number};
 }
 
@@ -69,9 +69,8 @@ class SyncBatchNorm : public torch::autograd::Function<SyncBatchNorm> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
                             const std::optional<at::Tensor>& weight,
-                            const std::optional<at::Tensor>& bias,
-                            const at::Tensor& running_mean, const at::Tensor& running_var,
-                            double momentum, double epsilon) {
+                            const std::optional<at::Tensor>& bias, const at::Tensor& running_mean,
+                            const at::Tensor& running_var, double momentum, double epsilon) {
     const auto& communicator = *current;
     const auto wide = at::promote_types(input.scalar_type(), at::kFloat);
     const auto values = input.to(wide);
@@ -98,8 +97,8 @@ class SyncBatchNorm : public torch::autograd::Function<SyncBatchNorm> {
                                                const torch::autograd::tensor_list& gradients) {
     const auto saved = context->get_saved_variables();
     const auto &input = saved[0], &mean = saved[1], &inverse = saved[2], &weight = saved[3];
-    const auto shared = c10::static_intrusive_pointer_cast<Shared>(
-        context->saved_data["communicator"].toCapsule());
+    const auto shared =
+        c10::static_intrusive_pointer_cast<Shared>(context->saved_data["communicator"].toCapsule());
     const double count = context->saved_data["count"].toDouble();
     const auto dims = reduced_dims(input);
     const auto wide = mean.scalar_type();
@@ -108,16 +107,23 @@ class SyncBatchNorm : public torch::autograd::Function<SyncBatchNorm> {
         (input.to(wide) - along_channels(mean, input)) * along_channels(inverse, input);
     // Weight and bias get this rank's sums: data-parallel training adds them over the ranks.
     const auto of_bias = gradient.sum(dims), of_weight = (gradient * normal).sum(dims);
-    const auto sums = shared->communicator.all_reduce(at::stack({of_bias, of_weight}), Reduction::sum);
+    const auto sums =
+        shared->communicator.all_reduce(at::stack({of_bias, of_weight}), Reduction::sum);
     auto of_input = gradient;
     if (count > 0)
       of_input = gradient - along_channels(sums[0] / count, input) -
                  normal * along_channels(sums[1] / count, input);
-    of_input = of_input * along_channels(weight.defined() ? inverse * weight.to(wide) : inverse, input);
+    of_input =
+        of_input * along_channels(weight.defined() ? inverse * weight.to(wide) : inverse, input);
     return {of_input.to(input.scalar_type()),
             weight.defined() ? of_weight.to(weight.scalar_type()) : at::Tensor(),
-            context->saved_data["has_bias"].toBool() ? of_bias.to(weight.defined() ? weight.scalar_type() : wide) : at::Tensor(),
-            {}, {}, {}, {}};
+            context->saved_data["has_bias"].toBool()
+                ? of_bias.to(weight.defined() ? weight.scalar_type() : wide)
+                : at::Tensor(),
+            {},
+            {},
+            {},
+            {}};
   }
 
  private:
@@ -154,7 +160,8 @@ void register_once() {
   static const auto registered = [] {
     auto all = std::make_unique<torch::Library>(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
     all->fallback(torch::CppFunction::makeFallthrough());
-    auto own = std::make_unique<torch::Library>(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+    auto own =
+        std::make_unique<torch::Library>(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
     own->impl("batch_norm", TORCH_FN(batch_norm));
     return std::pair(std::move(all), std::move(own));
   }();
