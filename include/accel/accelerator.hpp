@@ -231,7 +231,7 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
       communicator().leave_word(failure.what());
       throw;
     }
-    const int source = shared_->shadow();
+    const int source = shared_->shadow_all();
     shared_->join(false);
     state_.broadcast(source, communicator());
   }

@@ -225,7 +225,8 @@ class TrainingLoop {
   }
 
   void run_backward(const at::Tensor& loss, bool retain_graph) {
-    if constexpr (Shared::finishes_gradients) shared_->require_unfinished(loss);
+    if constexpr (Shared::finishes_gradients)
+      if (sync_gradients()) shared_->require_unfinished(loss);
     const auto run = [&] {
       shared_->step.backward(loss, *shared_, at::Tensor(), std::optional<bool>(retain_graph));
     };
