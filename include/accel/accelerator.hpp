@@ -23,6 +23,8 @@
 #include <boost/hana/for_each.hpp>
 #include <boost/hana/tuple.hpp>
 
+#include <concepts>
+#include <exception>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -208,6 +210,30 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
     const auto samples = samples_of_last_round();
     if (samples > 0 && std::ssize(all) > samples) all.erase(all.begin() + samples, all.end());
     return all;
+  }
+
+  /// Runs a loop over batches that may end earlier on some ranks than on others: loaders with
+  /// `even_batches` off, streams of different lengths. A rank whose loop is over takes part in the
+  /// reductions of the rest with gradients of zero, divided by the number of all ranks, as PyTorch's
+  /// Join does by default; then every rank gets the model, optimizers and schedules of one that saw
+  /// the last batch. Inside, only `backward` may communicate. For one prepared model. Every rank
+  /// must call this; needs AcceleratorOptions::allow_uneven_batches.
+  template <class Module, std::invocable Body>
+  void join_uneven_inputs(const Model<Module>& model, Body&& body)
+    requires(Backend::distributed && ReducesOncePerWindow<Backend>)
+  {
+    static_cast<void>(model);
+    shared_->join(true);
+    try {
+      std::forward<Body>(body)();
+    } catch (const std::exception& failure) {
+      shared_->join(false);
+      communicator().leave_word(failure.what());
+      throw;
+    }
+    const int source = shared_->shadow_all();
+    shared_->join(false);
+    state_.broadcast(source, communicator());
   }
 
   /// The module that was given, without the handle.

@@ -81,6 +81,10 @@ class TrainingState {
   /// The same under the next name of a series.
   SavedCheckpoint save(CheckpointSeries& series, const Communicator& communicator) const;
 
+  /// Gives models, optimizers, schedules and the loss scale of rank `root` to every rank, in memory.
+  /// Loaders, random numbers and values of the user's stay. Every rank must call this.
+  void broadcast(int root, const Communicator& communicator) const;
+
   /// Restores everything from a folder, whatever number of ranks wrote it. Every rank must call
   /// this. Throws Error(checkpoint), on every rank, that names what is missing or of another shape;
   /// nothing is changed then. (The `load` of a value of the user's may throw later. It runs before

@@ -11,6 +11,7 @@
 #include <accel/comm/communicator.hpp>
 #include <accel/engine/gradient_wire.hpp>
 #include <accel/engine/gradients.hpp>
+#include <accel/engine/power_sgd.hpp>
 
 #include <torch/nn/module.h>
 
@@ -30,7 +31,10 @@ struct DdpOptions {
   int64_t first_bucket_cap_bytes = 1 << 20;  ///< the first is smaller, to start early
   bool find_unused_parameters = false;       ///< parameters may take no part in a window
   bool broadcast_buffers = true;             ///< rank 0's buffers on every rank after each window
-  CommHook comm_hook = CommHook::none;       ///< a smaller type for gradients that travel
+  CommHook comm_hook = CommHook::none;       ///< gradients travel in fewer bytes
+  PowerSgdOptions power_sgd{};               ///< of that hook
+  bool static_graph = false;     ///< every window uses the same parameters, each as often as before
+  bool sync_batch_norm = false;  ///< batch normalization over the batches of all ranks
 };
 
 /// Keeps the gradients of one module equal over the ranks. In a job of one process it does nothing.
@@ -64,8 +68,12 @@ class DataParallel {
   /// Throws Error(collective) for what came out of that backward, if a failed collective did it.
   void explain(const std::exception& failure) const;
 
-  /// Gives every rank the buffers of rank 0. Every rank must call this.
-  void broadcast_buffers();
+  /// Gives every rank the buffers of rank `root`. Every rank must call this.
+  void broadcast_buffers(int root = 0);
+
+  /// A loss of zero that is computed with every trained parameter, for a rank that has no batch left
+  /// and still takes part in the reductions.
+  [[nodiscard]] at::Tensor zero_loss() const;
 
   /// Backward passes that were reduced so far.
   [[nodiscard]] int64_t reductions() const noexcept { return reductions_; }

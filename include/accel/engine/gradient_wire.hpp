@@ -12,9 +12,10 @@
 
 namespace accel {
 
-/// PyTorch's communication hooks that compress: a bucket is cast, divided by the number of ranks,
-/// summed in that type, and cast back. Half the bytes, and the rounding of the type.
-enum class CommHook { none, fp16_compress, bf16_compress };
+/// PyTorch's communication hooks that compress. With the first two a bucket is cast, divided by the
+/// number of ranks, summed in that type, and cast back: half the bytes, and the rounding of the
+/// type. `power_sgd` is power_sgd.hpp.
+enum class CommHook { none, fp16_compress, bf16_compress, power_sgd };
 
 [[nodiscard]] std::string_view name_of(CommHook hook);
 
@@ -30,7 +31,8 @@ struct GradientWire {
 
   /// Whether gradients of any type are cast at all.
   [[nodiscard]] bool casts() const noexcept {
-    return hook != CommHook::none || parameter_type != reduce_type;
+    return hook == CommHook::fp16_compress || hook == CommHook::bf16_compress ||
+           parameter_type != reduce_type;
   }
 };
 

@@ -8,10 +8,12 @@
 
 #include <accel/detail/nested.hpp>
 #include <accel/engine/context.hpp>
+#include <accel/engine/sync_batch_norm.hpp>
 
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -32,9 +34,9 @@ class PreparedModel {
   /// floating-point tensor arguments are cast to them.
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) const {
+    [[maybe_unused]] const auto synchronized = sync_batch_norm();
     if constexpr (autocasts) {
-      const AutocastScope scope(context_->state.device().type(),
-                                scalar_type(Precision::compute_type));
+      const auto scope = autocast();
       return widened(module_->forward(std::forward<Arguments>(arguments)...));
     } else if constexpr (narrow_parameters) {
       return widened(module_->forward(narrowed(std::forward<Arguments>(arguments))...));
@@ -46,9 +48,8 @@ class PreparedModel {
   /// Any member of the module: `model->encode(x)`. Under autocast the whole expression runs in its
   /// scope; results are as the module returns them.
   auto operator->() const {
-    if constexpr (autocasts)
-      return Scoped{{context_->state.device().type(), scalar_type(Precision::compute_type)},
-                    module_.get()};
+    if constexpr (Context::reduces || autocasts)
+      return Scoped{autocast(), sync_batch_norm(), module_.get()};
     else
       return module_.get();
   }
@@ -58,11 +59,36 @@ class PreparedModel {
   [[nodiscard]] Module& operator*() const noexcept { return *module_; }
 
  private:
+  struct Nothing {};
+  using Synchronized =
+      std::conditional_t<Context::reduces, std::optional<SyncBatchNormScope>, Nothing>;
+
+  using Cast = std::conditional_t<autocasts, AutocastScope, Nothing>;
+
   struct Scoped {
-    AutocastScope scope;
+    [[no_unique_address]] Cast scope;
+    [[no_unique_address]] Synchronized synchronized;
     Module* module;
     Module* operator->() const noexcept { return module; }
   };
+
+  [[nodiscard]] Cast autocast() const {
+    if constexpr (autocasts)
+      return {context_->state.device().type(), scalar_type(Precision::compute_type)};
+    else
+      return {};
+  }
+
+  /// What makes batch normalization that of all ranks, where the options ask for it.
+  [[nodiscard]] Synchronized sync_batch_norm() const {
+    if constexpr (Context::reduces) {
+      if (context_->options.ddp.sync_batch_norm)
+        return Synchronized(std::in_place, context_->state.communicator());
+      return std::nullopt;
+    } else {
+      return {};
+    }
+  }
 
   template <class Result>
   static Result widened(Result result) {

@@ -157,6 +157,7 @@ class Window<Accumulation> {
 ///   scale(loss) -> loss         precision with a scaler
 ///   arm(loss), reduced()        backend that reduces: before and after a reducing backward
 ///   keep_local(loss)            backend that reduces: before another backward
+///   sync_each_batch() -> bool   backend that reduces: whether every backward does
 ///   correct(target, factor)     accumulation: multiply the gradients of an optimizer, or of a list
 ///                               of parameters, once a window
 ///   after_window()              accumulation, scaler or backend: the window is over
@@ -202,14 +203,14 @@ class Step {
       }
       if constexpr (scales) prepared = hooks.scale(prepared);
       if constexpr (reduces) {
-        if (window_.closes())
+        if (window_.closes() || hooks.sync_each_batch())
           hooks.arm(prepared);
         else
           hooks.keep_local(prepared);
       }
       prepared.backward(std::forward<Arguments>(arguments)...);
       if constexpr (reduces) {
-        if (window_.closes()) hooks.reduced();
+        if (window_.closes() || hooks.sync_each_batch()) hooks.reduced();
       }
     }
   }

@@ -61,7 +61,7 @@ class TrainingLoop {
   /// Every rank must call this.
   void backward(const at::Tensor& loss, bool retain_graph = false,
                 const CallSite& where = CallSite::current()) {
-    compare_calls(where);
+    before_backward(false, where);
     shared_->take_mean();
     run_backward(loss, retain_graph);
   }
@@ -77,7 +77,7 @@ class TrainingLoop {
     requires(!std::same_as<Count, bool>)
   void backward(const at::Tensor& loss_sum, Count count, bool retain_graph = false,
                 const CallSite& where = CallSite::current()) {
-    compare_calls(where);
+    before_backward(true, where);
     if (std::cmp_less(count, 0) || !std::in_range<int64_t>(count))
       detail::fail(ErrorCategory::usage,
                    "accel: rank {}: backward was given a loss over {} items; give the number that "
@@ -212,14 +212,21 @@ class TrainingLoop {
   std::shared_ptr<Shared> shared_;
 
  private:
-  /// In debug mode: whether every rank closes its window here.
-  void compare_calls(const CallSite& where) const {
-    if constexpr (Backend::distributed)
-      if (sync_gradients()) state().communicator().compare_calls("backward", where);
+  /// What ranks tell each other before a reduction: in debug mode, that they are at the same call;
+  /// while they join, that this one has a batch.
+  void before_backward(bool counted, const CallSite& where) {
+    if constexpr (Backend::distributed) {
+      if (!sync_gradients()) return;
+      if (shared_->is_joining())
+        (void)shared_->announce(true, counted);
+      else
+        state().communicator().compare_calls("backward", where);
+    }
   }
 
   void run_backward(const at::Tensor& loss, bool retain_graph) {
-    if constexpr (Shared::finishes_gradients) shared_->require_unfinished(loss);
+    if constexpr (Shared::finishes_gradients)
+      if (sync_gradients()) shared_->require_unfinished(loss);
     const auto run = [&] {
       shared_->step.backward(loss, *shared_, at::Tensor(), std::optional<bool>(retain_graph));
     };

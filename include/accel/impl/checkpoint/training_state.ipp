@@ -8,6 +8,7 @@
 #include <accel/checkpoint/rng_state.hpp>
 #include <accel/checkpoint/state_folder.hpp>
 #include <accel/checkpoint/state_tensors.hpp>
+#include <accel/comm/object_collectives.hpp>
 #include <accel/detail/error.hpp>
 
 #include <fmt/format.h>
@@ -198,7 +199,63 @@ nlohmann::json entries(const StateFolder& state, const std::string& part, size_t
   return saved;
 }
 
+/// What a tensor looks like, for a rank that is to receive it.
+struct Shape {
+  std::string name;
+  int type = 0;
+  std::vector<int64_t> sizes;
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE(Shape, name, type, sizes)
+};
+
+/// Rank `root`'s tensors on every rank, on the CPU.
+NamedTensors broadcast_tensors(const Communicator& communicator, const NamedTensors& tensors,
+                               int root) {
+  std::vector<Shape> shapes;
+  for (const auto& [name, tensor] : tensors)
+    shapes.push_back({name, static_cast<int>(tensor.scalar_type()), tensor.sizes().vec()});
+  shapes = broadcast_object(communicator, shapes, root);
+  NamedTensors received;
+  std::vector<at::Tensor> messages;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const auto type = static_cast<at::ScalarType>(shapes[i].type);
+    received.emplace_back(shapes[i].name, communicator.rank() == root
+                                              ? tensors[i].second.detach().to(at::kCPU).contiguous()
+                                              : at::empty(shapes[i].sizes, type));
+    messages.push_back(received.back().second);
+  }
+  communicator.broadcast_coalesced_(messages, root);
+  return received;
+}
+
 }  // namespace
+
+void TrainingState::broadcast(int root, const Communicator& communicator) const {
+  if (communicator.size() == 1) return;
+  std::vector<at::Tensor> values;
+  for (const auto& model : models_) {
+    for (const auto& parameter : model->parameters()) values.push_back(parameter.detach());
+    for (const auto& buffer : model->buffers()) values.push_back(buffer.detach());
+  }
+  communicator.broadcast_coalesced_(values, root);
+  const auto names = parameter_names(modules());
+  for (const auto& [optimizer, parameters] : optimizers_) {
+    const auto pairs = parameters();
+    auto state = optimizer_state(*optimizer, names_of(pairs, names));
+    Safetensors tensors;
+    tensors.source = fmt::format("the state of rank {}", root);
+    for (auto& [name, tensor] : broadcast_tensors(communicator, state.tensors, root))
+      tensors.tensors.emplace(name, tensor);
+    const auto description = broadcast_object(communicator, state.description, root);
+    plan_optimizer_load(*optimizer, names_of(pairs, names), description, std::move(tensors))();
+    std::vector<at::Tensor> masters;
+    for (const auto& [name, master] : masters_of(pairs, names)) masters.push_back(master.detach());
+    communicator.broadcast_coalesced_(masters, root);
+  }
+  for (const auto& [key, schedule] : schedules_)
+    schedule.load(broadcast_object(communicator, schedule.save(), root));
+  for (const auto& [name, value] : values_)
+    if (value.optional) value.load(broadcast_object(communicator, value.save(), root));
+}
 
 std::vector<const torch::nn::Module*> TrainingState::modules() const {
   std::vector<const torch::nn::Module*> modules;

@@ -8,6 +8,7 @@
 #include <accel/detail/error.hpp>
 
 #include <fmt/ranges.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -31,11 +32,20 @@ std::string line_of(const std::string& name, const at::Tensor& tensor, const cha
 void compare_modules(const Communicator& communicator, const DdpOptions& options,
                      const std::vector<NamedParameter>& parameters,
                      const torch::nn::Module& module) {
-  auto mine = fmt::format(
-      "bucket_cap_bytes {}\nfirst_bucket_cap_bytes {}\nfind_unused_parameters {}\n"
-      "broadcast_buffers {}\ncomm_hook {}\n",
-      options.bucket_cap_bytes, options.first_bucket_cap_bytes, options.find_unused_parameters,
-      options.broadcast_buffers, name_of(options.comm_hook));
+  auto mine =
+      fmt::format("bucket_cap_bytes {}\nfirst_bucket_cap_bytes {}\nfind_unused_parameters {}\n"
+                  "broadcast_buffers {}\ncomm_hook {}\nstatic_graph {}\nsync_batch_norm {}\n",
+                  options.bucket_cap_bytes, options.first_bucket_cap_bytes,
+                  options.find_unused_parameters, options.broadcast_buffers,
+                  name_of(options.comm_hook), options.static_graph, options.sync_batch_norm);
+  if (options.comm_hook == CommHook::power_sgd) {
+    const auto& power = options.power_sgd;
+    mine += fmt::format(
+        "matrix_approximation_rank {}\nstart_powerSGD_iter {}\nmin_compression_rate {}\n"
+        "use_error_feedback {}\nwarm_start {}\nrandom_seed {}\n",
+        power.matrix_approximation_rank, power.start_powerSGD_iter, power.min_compression_rate,
+        power.use_error_feedback, power.warm_start, power.random_seed);
+  }
   for (const auto& [name, tensor] : parameters)
     mine += line_of(name, tensor, tensor.requires_grad() ? "" : " frozen");
   for (const auto& buffer : module.named_buffers())
@@ -72,12 +82,39 @@ class ReduceInType : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::
   GradientWire wire_;
 };
 
+/// Reduces a bucket by PowerSGD, and returns when it is done: what a bucket sends depends on what it
+/// has received.
+class ReduceByPowerSgd : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::ProcessGroup>> {
+ public:
+  ReduceByPowerSgd(c10::intrusive_ptr<c10d::ProcessGroup> group, const PowerSgdOptions& options)
+      : CppCommHookInterface(std::move(group)), power_sgd_(options) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    const auto sum = [this](at::Tensor& tensor) {
+      std::vector<at::Tensor> tensors{tensor};
+      state_->allreduce(tensors)->wait();
+    };
+    power_sgd_.reduce(bucket.getIndex(), bucket.isLast(), bucket.getBuffer(), bucket.getGradients(),
+                      state_->getSize(), sum);
+    auto done = c10::make_intrusive<c10::ivalue::Future>(
+        c10::ListType::create(c10::TensorType::get()),
+        bucket.getBuffer().is_cuda() ? std::vector<c10::Device>{bucket.getBuffer().device()}
+                                     : std::vector<c10::Device>{});
+    done->markCompleted(c10::IValue(std::vector<at::Tensor>{bucket.getBuffer()}));
+    return done;
+  }
+
+ private:
+  PowerSgd power_sgd_;
+};
+
 }  // namespace
 
 struct DataParallel::Reducer {
   std::vector<at::Tensor> parameters;  ///< those that are trained
   std::vector<std::string> names;
   std::shared_ptr<c10d::Reducer> reducer;
+  bool first_of_static_graph = false;
 
   // The hooks hold on to the reducer's insides; they go before it does.
   ~Reducer() {
@@ -93,6 +130,7 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, Communicat
       wire_(wire),
       parameters_(unique_parameters(*module_)) {
   wire_.hook = options.comm_hook;
+  if (options.comm_hook == CommHook::power_sgd) check_power_sgd(options.power_sgd);
   if (communicator_.size() == 1) return;
   compare_modules(communicator_, options_, parameters_, *module_);
 
@@ -130,7 +168,14 @@ void DataParallel::make_reducer() {
       options_.first_bucket_cap_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       std::vector<int64_t>{});
-  if (wire_.casts())
+  if (options_.static_graph) {
+    reducer_->reducer->set_static_graph();
+    reducer_->first_of_static_graph = true;
+  }
+  if (options_.comm_hook == CommHook::power_sgd)
+    reducer_->reducer->register_comm_hook(
+        std::make_unique<ReduceByPowerSgd>(communicator_.group(), options_.power_sgd));
+  else if (wire_.casts())
     reducer_->reducer->register_comm_hook(
         std::make_unique<ReduceInType>(communicator_.group(), wire_));
 }
@@ -167,6 +212,13 @@ void DataParallel::arm(const at::Tensor& loss) {
     explain(error);
     const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
     fail_as_broken(torch_error ? torch_error->what_without_backtrace() : error.what());
+  }
+  // The first backward of a static graph learns it; c10d reduces at its end, when it is told to.
+  if (std::exchange(reducer_->first_of_static_graph, false)) {
+    loss.register_hook([reducer = reducer_->reducer](const at::Tensor&) {
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [reducer] { reducer->delay_all_reduce(); });
+    });
   }
   ++reductions_;
 }
@@ -208,11 +260,22 @@ void DataParallel::explain(const std::exception& failure) const {
   if (of_c10d) communicator_.fail_operation("the reduction of gradients", failure);
 }
 
-void DataParallel::broadcast_buffers() {
+at::Tensor DataParallel::zero_loss() const {
+  at::Tensor sum;
+  for (const auto& [name, tensor] : parameters_) {
+    if (!tensor.requires_grad()) continue;
+    const auto zero =
+        (tensor.flatten().narrow(0, 0, std::min<int64_t>(1, tensor.numel())) * 0).sum();
+    sum = sum.defined() ? sum + zero.to(sum.scalar_type()) : zero;
+  }
+  return sum;
+}
+
+void DataParallel::broadcast_buffers(int root) {
   if (!reducer_ || !options_.broadcast_buffers) return;
   std::vector<at::Tensor> buffers;
   for (const auto& buffer : module_->buffers()) buffers.push_back(buffer.detach());
-  communicator_.broadcast_coalesced_(buffers, 0);
+  communicator_.broadcast_coalesced_(buffers, root);
 }
 
 }  // namespace accel

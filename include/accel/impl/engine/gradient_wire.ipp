@@ -8,6 +8,7 @@ std::string_view name_of(CommHook hook) {
   switch (hook) {
     case CommHook::fp16_compress: return "fp16_compress";
     case CommHook::bf16_compress: return "bf16_compress";
+    case CommHook::power_sgd: return "power_sgd";
     default: return "none";
   }
 }

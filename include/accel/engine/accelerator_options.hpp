@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a program may set at run time. Comes before context.hpp, which keeps it.
+#pragma once
+
+#include <accel/comm/communicator.hpp>
+#include <accel/engine/ddp.hpp>
+#include <accel/engine/grad_scaler.hpp>
+#include <accel/track/trackers.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace accel {
+
+/// Run-time values of an accelerator. What is structure is a policy; what is a number is here.
+struct AcceleratorOptions {
+  int64_t gradient_accumulation_steps = 1;  ///< for accumulate<dynamic>
+  bool allow_uneven_batches = false;  ///< loaders whose ranks get different numbers of batches
+  bool sync_with_dataloader = true;   ///< the end of a loader closes the window
+  bool sync_each_batch = false;       ///< ddp: reduce in every micro-batch, not once a window
+  bool device_placement = true;       ///< prepare moves models and batches to the device
+  int device_index = -1;              ///< of several CUDA devices; -1: the local rank's
+  bool step_scheduler_with_optimizer =
+      true;  ///< schedules step when the optimizer does, not at each call
+  bool step_scheduler_once_per_process =
+      false;  ///< Accelerate's rule: as many schedule steps as processes
+  DdpOptions ddp{};
+  GradScalerOptions grad_scaler{};
+  CommunicatorOptions communicator{};
+  std::string project_dir{};  ///< where trackers write
+  std::vector<TrackerChoice>
+      log_with{};  ///< "json_lines", "tensorboard", "all", or trackers of your own
+};
+
+}  // namespace accel

@@ -1,0 +1,160 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What was prepared, and what is known of its gradients: which are reduced over the ranks, which are
+// corrected for a short window or without the loss scale, which are still to be. Errors where a step
+// would take gradients of two kinds. Knows no policy; context.hpp is one of these.
+#pragma once
+
+#include <accel/comm/partial_state.hpp>
+#include <accel/engine/accelerator_options.hpp>
+#include <accel/engine/ddp.hpp>
+#include <accel/engine/gradient_wire.hpp>
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+namespace accel {
+
+/// An optimizer that was prepared, as far as the window is concerned.
+struct OptimizerRecord {
+  const void* optimizer = nullptr;     ///< whose it is
+  std::function<void()> refresh;       ///< takes up groups that were added since
+  std::vector<at::Tensor> parameters;  ///< of the model, each once
+  bool unscaled = false;               ///< in this window
+  bool finite = true;                  ///< what unscaling found
+  bool skipped = false;                ///< its last step
+  bool stepped = false;                ///< since its gradients were cleared or the window began
+  bool stale = false;        ///< gradients were added to those of the step before clearing them
+  int64_t cleared_at = 0;    ///< reductions when its gradients were last cleared
+  size_t owned = 0;          ///< of its parameters, those whose models are known:
+  int64_t owned_among = -1;  ///< the models as they were when that was looked up
+  std::vector<const torch::nn::Module*> owners;
+};
+
+/// A model that was prepared.
+struct ModelRecord {
+  std::shared_ptr<torch::nn::Module> module;
+  std::vector<at::Tensor> parameters;       ///< each once
+  std::unique_ptr<DataParallel> replica{};  ///< where the backend reduces
+  int suspended = 0;                        ///< scopes of no_sync that it is in
+  bool local = false;                       ///< has gradients of this window that were not reduced
+  int64_t reduced_at = 0;                   ///< the number of its last reduction
+};
+
+/// The models and optimizers of an accelerator.
+class PreparedObjects {
+ public:
+  PreparedObjects(PartialState processes, const AcceleratorOptions& run_time)
+      : state(std::move(processes)), options(run_time) {}
+
+  PartialState state;
+  AcceleratorOptions options;
+  std::vector<ModelRecord> models;
+  std::vector<std::shared_ptr<OptimizerRecord>> optimizers;
+
+  /// Gives a module its place: device, dtype, and (where there is a wire to reduce over) the same
+  /// values on every rank. A module that has its place already is left alone; one with other
+  /// parameters than before (another object at the same address, or a module that has grown) and one
+  /// whose last backward threw are taken up anew. With a wire every rank must call this.
+  void adopt(const std::shared_ptr<torch::nn::Module>& module, bool place, c10::ScalarType type,
+             const std::optional<GradientWire>& wire);
+
+  // Around a backward, where the backend reduces.
+
+  /// Before one that reduces: the models that its loss was computed with.
+  void arm(const at::Tensor& loss);
+  /// After it.
+  void reduced();
+  /// Before one that does not.
+  void keep_local(const at::Tensor& loss);
+  /// After one that threw: its models are to be prepared again. Throws Error(collective) where their
+  /// reduction was the cause.
+  void failed(const std::exception& failure);
+  [[nodiscard]] bool sync_each_batch() const noexcept { return options.sync_each_batch; }
+
+  /// Enters (1) or leaves (-1) a scope in which a model is not reduced; null stands for all models.
+  void suspend_reduction(const torch::nn::Module* module, int by) noexcept;
+
+  /// Ranks train with buffers of their own (running statistics); at the end of a window rank 0's are
+  /// everybody's. Not before: a graph that is still to be run backward may have saved them.
+  void share_buffers();
+
+  /// Backward passes that were reduced so far, each model's counted.
+  [[nodiscard]] int64_t reductions() const noexcept;
+
+  // What a step may take.
+
+  /// Throws Error(usage) where some of these parameters have gradients of the earlier micro-batches
+  /// of a closing window only, which no backward has reduced.
+  void require_reduced(const std::vector<at::Tensor>& parameters) const;
+  /// The same before an optimizer's step. Throws also where gradients came from no
+  /// `accelerator.backward` at all, and where a parameter is of no prepared model: what is not
+  /// reduced drifts apart.
+  void require_reduced(OptimizerRecord& optimizer) const;
+  /// Throws Error(usage) where the backward of `loss` would add to gradients that are already
+  /// without the loss scale, or corrected for a short window: the sum would be of two kinds.
+  void require_unfinished(const at::Tensor& loss);
+  /// Throws Error(usage) where that has happened since an optimizer's last step.
+  void require_fresh(const OptimizerRecord& optimizer) const;
+
+  /// Multiplies gradients by what makes them those of a short window, once a window.
+  void correct(const std::vector<at::Tensor>& parameters, double factor);
+  /// Says that an optimizer's gradients were cleared: what comes now is new.
+  void cleared(OptimizerRecord& optimizer);
+
+  // Loops that end at different times on different ranks (Accelerator::join_uneven_inputs): before
+  // each reduction the ranks say whether they have a batch, and those that have none take part with
+  // a loss of zero.
+
+  /// Begins or ends that. One model, since a rank without a batch cannot know which one it would be.
+  void join(bool joining);
+  [[nodiscard]] bool is_joining() const noexcept { return joining_; }
+
+  /// What ranks say before a reduction.
+  struct Announcement {
+    int64_t source;  ///< the highest rank that has a batch; -1: none has
+    bool counted;    ///< the loss has a count
+  };
+  Announcement announce(bool has_batch, bool counted);
+
+  /// Takes part in one reduction of the other ranks.
+  void shadow();
+
+ protected:
+  /// Begins a window: nothing is done to its gradients yet.
+  void begin_window();
+  /// Clears all gradients, and forgets what was done to them.
+  void clear_gradients();
+  /// Lets go of what was prepared.
+  void forget_objects();
+
+  int source_ = 0;  ///< the rank whose buffers are everybody's
+
+ private:
+  [[nodiscard]] bool is_suspended(const ModelRecord& model) const noexcept {
+    return suspended_ > 0 || model.suspended > 0;
+  }
+  /// The models that a loss was computed with and that are not in a scope of no_sync. One model
+  /// needs no search.
+  [[nodiscard]] std::vector<ModelRecord*> models_of(const at::Tensor& loss);
+  /// Looks up which models an optimizer's parameters are of.
+  void find_owners(OptimizerRecord& optimizer) const;
+
+  std::vector<ModelRecord*> armed_;
+  std::unordered_set<const c10::TensorImpl*> corrected_;  ///< parameters, in this window
+  bool buffers_differ_ = false;
+  bool joining_ = false;
+  int suspended_ = 0;       ///< scopes of no_sync of all models
+  int64_t reductions_ = 0;  ///< backward passes that reduced
+  int64_t models_version_ = 0;
+};
+
+}  // namespace accel

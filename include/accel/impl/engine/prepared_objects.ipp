@@ -1,0 +1,248 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+#include <accel/engine/prepared_objects.hpp>
+
+#include <accel/detail/error.hpp>
+#include <accel/engine/gradients.hpp>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace accel {
+
+void PreparedObjects::adopt(const std::shared_ptr<torch::nn::Module>& module, bool place,
+                            c10::ScalarType type, const std::optional<GradientWire>& wire) {
+  auto parameters = unique_tensors(module->parameters());
+  ++models_version_;
+  for (auto known = models.begin(); known != models.end(); ++known) {
+    if (known->module != module) continue;
+    const bool works = !known->replica || !known->replica->is_broken();
+    if (works && same_tensors(known->parameters, parameters)) return;
+    models.erase(known);
+    break;
+  }
+  for (const auto& other : models)
+    if (wire && have_common(other.parameters, parameters))
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: the models {} and {} share parameters, and each model's are "
+                   "reduced apart; prepare one module that holds both",
+                   state.process_index(), other.module->name(), module->name());
+  if (place) module->to(state.device());
+  if (type != c10::ScalarType::Float) cast_floating_(*module, type);
+  ModelRecord record{module, std::move(parameters)};
+  if (wire)
+    record.replica =
+        std::make_unique<DataParallel>(module, state.communicator(), options.ddp, *wire);
+  models.push_back(std::move(record));
+}
+
+void PreparedObjects::arm(const at::Tensor& loss) {
+  armed_.clear();
+  for (auto* model : models_of(loss)) {
+    model->replica->arm(loss);
+    armed_.push_back(model);
+  }
+}
+
+void PreparedObjects::reduced() {
+  const auto armed = std::exchange(armed_, {});
+  ++reductions_;
+  for (auto* model : armed) {
+    model->replica->finish();
+    model->local = false;
+    model->reduced_at = reductions_;
+  }
+  buffers_differ_ = buffers_differ_ || !armed.empty();
+}
+
+void PreparedObjects::keep_local(const at::Tensor& loss) {
+  for (auto* model : models_of(loss)) model->local = true;
+}
+
+void PreparedObjects::failed(const std::exception& failure) {
+  const auto armed = std::exchange(armed_, {});
+  for (auto* model : armed) model->replica->give_up();
+  if (dynamic_cast<const Error*>(&failure)) return;  // it says what it is
+  for (const auto* model : armed) model->replica->explain(failure);
+}
+
+int64_t PreparedObjects::reductions() const noexcept {
+  int64_t count = 0;
+  for (const auto& model : models) count += model.replica ? model.replica->reductions() : 0;
+  return count;
+}
+
+void PreparedObjects::require_reduced(const std::vector<at::Tensor>& parameters) const {
+  for (const auto& model : models)
+    if (model.local && !is_suspended(model) && !gradients_of(parameters).empty() &&
+        have_common(model.parameters, parameters))
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: the micro-batch that closes the window had no backward "
+                   "through {}, so that the gradients of the earlier ones were not reduced; call "
+                   "backward in it too (with a loss of zero, say), or zero_grad instead of step",
+                   state.process_index(), model.module->name());
+}
+
+void PreparedObjects::require_reduced(OptimizerRecord& optimizer) const {
+  if (models.empty()) return;  // after free_memory
+  find_owners(optimizer);
+  require_reduced(optimizer.parameters);
+  for (const auto& model : models) {
+    if (is_suspended(model) || model.reduced_at > optimizer.cleared_at ||
+        !std::ranges::count(optimizer.owners, model.module.get()))
+      continue;
+    if (gradients_of(model.parameters).empty()) continue;
+    detail::fail(ErrorCategory::usage,
+                 "accel: rank {}: the gradients of {} are those of this rank alone, since no "
+                 "accelerator.backward has reduced them; call accelerator.backward(loss), not "
+                 "loss.backward()",
+                 state.process_index(), model.module->name());
+  }
+}
+
+void PreparedObjects::require_unfinished(const at::Tensor& loss) {
+  const bool any =
+      !corrected_.empty() || std::ranges::any_of(optimizers, &OptimizerRecord::unscaled,
+                                                 [](const auto& each) -> auto& { return *each; });
+  if (!any) return;
+  const auto leaves = leaves_of(loss);
+  for (const auto& optimizer : optimizers) {
+    const bool touched = std::ranges::any_of(optimizer->parameters, [&](const auto& parameter) {
+      const auto* key = parameter.unsafeGetTensorImpl();
+      return leaves.contains(key) && (optimizer->unscaled || corrected_.contains(key));
+    });
+    if (!touched) continue;
+    // After the step what this adds is dropped by zero_grad, as in the second half of a GAN.
+    if (optimizer->stepped) {
+      optimizer->stale = true;
+      continue;
+    }
+    detail::fail(ErrorCategory::usage,
+                 "accel: rank {}: backward would add to gradients that clip_grad_norm_ or "
+                 "unscale_gradients has taken the loss scale out of; clip after the last backward "
+                 "of an optimizer, or step and zero_grad before the next",
+                 state.process_index());
+  }
+}
+
+void PreparedObjects::require_fresh(const OptimizerRecord& optimizer) const {
+  if (optimizer.stale)
+    detail::fail(ErrorCategory::usage,
+                 "accel: rank {}: gradients were added to those of the last step; call zero_grad "
+                 "between the step and the next backward of an optimizer",
+                 state.process_index());
+}
+
+void PreparedObjects::correct(const std::vector<at::Tensor>& parameters, double factor) {
+  const at::NoGradGuard no_grad;
+  for (const auto& parameter : parameters)
+    if (auto& gradient = parameter.mutable_grad();
+        gradient.defined() && corrected_.insert(parameter.unsafeGetTensorImpl()).second)
+      gradient.mul_(factor);
+}
+
+void PreparedObjects::cleared(OptimizerRecord& optimizer) {
+  optimizer.unscaled = optimizer.stepped = optimizer.stale = false;
+  optimizer.cleared_at = reductions_;
+  for (const auto& parameter : optimizer.parameters)
+    corrected_.erase(parameter.unsafeGetTensorImpl());
+}
+
+void PreparedObjects::suspend_reduction(const torch::nn::Module* module, int by) noexcept {
+  if (!module) suspended_ += by;
+  for (auto& model : models)
+    if (model.module.get() == module) model.suspended = std::max(0, model.suspended + by);
+}
+
+void PreparedObjects::share_buffers() {
+  if (!std::exchange(buffers_differ_, false)) return;
+  for (auto& model : models) model.replica->broadcast_buffers(source_);
+}
+
+void PreparedObjects::join(bool joining) {
+  if (joining && (models.size() != 1 || options.ddp.sync_batch_norm || joining_))
+    detail::fail(ErrorCategory::usage,
+                 "accel: rank {}: join_uneven_inputs is for one prepared model, without "
+                 "sync_batch_norm and not nested; there are {}",
+                 state.process_index(), models.size());
+  joining_ = joining;
+  if (!joining) source_ = 0;
+}
+
+PreparedObjects::Announcement PreparedObjects::announce(bool has_batch, bool counted) {
+  const auto mine = at::tensor({has_batch ? state.process_index() : -1, counted ? 1 : 0});
+  const auto all = state.communicator().all_reduce(mine, Reduction::max);
+  const Announcement announcement{all[0].item<int64_t>(), all[1].item<int64_t>() != 0};
+  if (announcement.source >= 0) source_ = static_cast<int>(announcement.source);
+  return announcement;
+}
+
+void PreparedObjects::shadow() {
+  auto& model = models.front();
+  if (const auto loss = model.replica->zero_loss(); loss.defined()) {
+    arm(loss);
+    loss.backward();
+    reduced();
+  }
+  for (auto& parameter : model.parameters) parameter.mutable_grad().reset();
+  share_buffers();
+}
+
+void PreparedObjects::begin_window() {
+  corrected_.clear();
+  for (auto& model : models) model.local = false;
+  for (const auto& optimizer : optimizers) {
+    optimizer->unscaled = optimizer->stepped = optimizer->stale = false;
+    optimizer->finite = true;
+  }
+}
+
+void PreparedObjects::clear_gradients() {
+  for (const auto& optimizer : optimizers) {
+    if (optimizer->refresh) optimizer->refresh();
+    for (auto& parameter : optimizer->parameters) parameter.mutable_grad().reset();
+    cleared(*optimizer);
+  }
+  for (auto& model : models) model.local = false;
+}
+
+void PreparedObjects::forget_objects() {
+  armed_.clear();
+  models.clear();
+  optimizers.clear();
+}
+
+std::vector<ModelRecord*> PreparedObjects::models_of(const at::Tensor& loss) {
+  std::unordered_set<const c10::TensorImpl*> leaves;
+  if (models.size() > 1) leaves = leaves_of(loss);
+  std::vector<ModelRecord*> found;
+  for (auto& model : models)
+    if (!is_suspended(model) && (models.size() == 1 || model.replica->is_among(leaves)))
+      found.push_back(&model);
+  return found;
+}
+
+void PreparedObjects::find_owners(OptimizerRecord& optimizer) const {
+  if (optimizer.owned == optimizer.parameters.size() && optimizer.owned_among == models_version_)
+    return;
+  std::unordered_set<const c10::TensorImpl*> known;
+  optimizer.owners.clear();
+  for (const auto& model : models) {
+    if (have_common(model.parameters, optimizer.parameters))
+      optimizer.owners.push_back(model.module.get());
+    for (const auto& parameter : model.parameters) known.insert(parameter.unsafeGetTensorImpl());
+  }
+  for (const auto& parameter : optimizer.parameters)
+    if (parameter.requires_grad() && !known.contains(parameter.unsafeGetTensorImpl()))
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: the optimizer steps on a parameter of shape {} that is of no "
+                   "prepared model, so that nothing reduces its gradient; prepare its module (one "
+                   "that has grown: again)",
+                   state.process_index(), c10::str(parameter.sizes()));
+  optimizer.owned = optimizer.parameters.size();
+  optimizer.owned_among = models_version_;
+}
+
+}  // namespace accel
