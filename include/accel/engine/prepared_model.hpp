@@ -66,8 +66,8 @@ class PreparedModel {
   using Cast = std::conditional_t<autocasts, AutocastScope, Nothing>;
 
   struct Scoped {
-    [[no_unique_address]] Cast scope;
-    [[no_unique_address]] Synchronized synchronized;
+    Cast scope;
+    Synchronized synchronized;
     Module* module;
     Module* operator->() const noexcept { return module; }
   };

@@ -78,7 +78,9 @@ class PreparedObjects {
   /// After one that threw: its models are to be prepared again. Throws Error(collective) where their
   /// reduction was the cause.
   void failed(const std::exception& failure);
-  [[nodiscard]] bool sync_each_batch() const noexcept { return options.sync_each_batch; }
+  /// Whether a backward that closes no window reduces too: where the options say so, and the first
+  /// of a static graph, since c10d counts from there on what a backward does.
+  [[nodiscard]] bool sync_each_batch() const noexcept;
 
   /// Enters (1) or leaves (-1) a scope in which a model is not reduced; null stands for all models.
   void suspend_reduction(const torch::nn::Module* module, int by) noexcept;

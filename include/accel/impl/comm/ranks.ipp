@@ -129,7 +129,7 @@ class Discovery {
 
   void read_local(const LauncherVariables& names, Ranks& ranks) {
     const auto local_rank = number(names.local_rank, 0, std::numeric_limits<int>::max());
-    const auto local_size = number(names.local_size, 1, std::numeric_limits<int>::max());
+    const auto local_size = number(names.local_size, 1, most_processes);
     const bool one_host = ranks.size == 1 || is_loopback(address().value_or(""));
     if (!local_rank && !local_size) {
       // Hand-made jobs and Kubernetes operators say no more than RANK and WORLD_SIZE.

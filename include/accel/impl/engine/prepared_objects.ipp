@@ -57,6 +57,13 @@ void PreparedObjects::reduced() {
   buffers_differ_ = buffers_differ_ || !armed.empty();
 }
 
+bool PreparedObjects::sync_each_batch() const noexcept {
+  if (options.sync_each_batch || !options.ddp.static_graph) return options.sync_each_batch;
+  return std::ranges::any_of(models, [](const ModelRecord& model) {
+    return model.replica && model.replica->reductions() == 0;
+  });
+}
+
 void PreparedObjects::keep_local(const at::Tensor& loss) {
   for (auto* model : models_of(loss)) model->local = true;
 }
