@@ -9,6 +9,7 @@
 #include <accel/checkpoint/checkpoint_series.hpp>
 #include <accel/checkpoint/module_state.hpp>
 #include <accel/checkpoint/rng_state.hpp>
+#include <accel/comm/executable_batch_size.hpp>
 #include <accel/data/idx.hpp>
 #include <accel/detail/version.hpp>
 #include <accel/engine/seed.hpp>
