@@ -12,10 +12,17 @@
 #include <accel/comm/executable_batch_size.hpp>
 #include <accel/data/idx.hpp>
 #include <accel/detail/version.hpp>
+#include <accel/engine/device_memory.hpp>
+#include <accel/engine/flop_counter.hpp>
+#include <accel/engine/norms.hpp>
+#include <accel/engine/profile.hpp>
 #include <accel/engine/seed.hpp>
+#include <accel/engine/summary.hpp>
+#include <accel/engine/throughput.hpp>
 #include <accel/optim/weight_average.hpp>
 #include <accel/policies.hpp>
 #include <accel/track/chart.hpp>
+#include <accel/track/early_stopping.hpp>
 #include <accel/track/history.hpp>
 #include <accel/track/logging.hpp>
 #include <accel/track/memory.hpp>
