@@ -14,6 +14,7 @@
 #include <accel/detail/version.hpp>
 #include <accel/engine/device_memory.hpp>
 #include <accel/engine/flop_counter.hpp>
+#include <accel/engine/local_sgd.hpp>
 #include <accel/engine/norms.hpp>
 #include <accel/engine/profile.hpp>
 #include <accel/engine/seed.hpp>
