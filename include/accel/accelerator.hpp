@@ -13,6 +13,7 @@
 #include <accel/data/data_loader.hpp>
 #include <accel/data/prepared_loader.hpp>
 #include <accel/engine/objects.hpp>
+#include <accel/engine/profile.hpp>
 #include <accel/engine/training_loop.hpp>
 #include <accel/optim/lr_scheduler.hpp>
 #include <accel/optim/prepared_optimizer.hpp>
@@ -293,6 +294,11 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   }
   /// Finishes every tracker. The processes stay connected until the last copy of them goes.
   void end_training() { trackers_->end_training(); }
+
+  /// A scope that is profiled, whose trace is this rank's: see engine/profile.hpp. Local.
+  [[nodiscard]] Profile profile(const ProfileOptions& options = {}) const {
+    return Profile(options, process_index());
+  }
 
   /// Lets go of everything that was prepared. Handles stay valid; their models are no longer
   /// reduced.

@@ -78,6 +78,11 @@ class Communicator {
   static Communicator over_group(c10::intrusive_ptr<c10d::ProcessGroup> group, const Ranks& ranks,
                                  const CommunicatorOptions& options = {});
 
+  /// A connection of its own between the same ranks: what fails on one leaves the other usable, as
+  /// with MPI_Comm_dup. Every rank must call this. Throws Error(usage) for one made by over_group,
+  /// whose store is the caller's.
+  [[nodiscard]] Communicator duplicate() const;
+
   [[nodiscard]] int rank() const noexcept { return ranks_.rank; }
   [[nodiscard]] int size() const noexcept { return ranks_.size; }
   [[nodiscard]] const Ranks& ranks() const noexcept { return ranks_; }

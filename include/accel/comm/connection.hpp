@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <string>
@@ -22,6 +23,10 @@ struct Communicator::Connection {
   c10::intrusive_ptr<c10d::Store> store;  ///< none where the caller opened the group
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   bool debug = false;
+  // What `duplicate` makes another one of.
+  c10::DeviceType device = c10::DeviceType::CPU;
+  CommunicatorOptions options{};
+  std::atomic<std::uint64_t> duplicates{0};  ///< made so far, the same number on every rank
 };
 
 namespace detail {

@@ -8,8 +8,10 @@
 
 #include <accel/detail/error.hpp>
 #include <accel/engine/autocast.hpp>
+#include <accel/engine/check_finite.hpp>
 #include <accel/engine/context.hpp>
 #include <accel/engine/gradients.hpp>
+#include <accel/engine/norms.hpp>
 #include <accel/engine/prepared_model.hpp>
 #include <accel/policies.hpp>
 
@@ -139,6 +141,23 @@ class TrainingLoop {
     const auto parameters = parameters_of(model);
     finish(parameters);
     return clip_norm_(gradients_of(parameters), max_norm, norm_type);
+  }
+
+  /// The joint norm of a model's gradients (0-dim), which stay as they are: NaN inside a window, and
+  /// unscaled first, as with clip_grad_norm_. Local.
+  template <class Model>
+  at::Tensor grad_norm(const Model& model, double norm_type = 2.0) {
+    if (!sync_gradients()) return at::full({}, std::numeric_limits<double>::quiet_NaN());
+    const auto parameters = parameters_of(model);
+    finish(parameters);
+    return joint_norm(gradients_of(parameters), norm_type);
+  }
+
+  /// Throws Error(numeric) where a parameter of a model, or a gradient of it, has a NaN or an
+  /// infinity: see check_finite.hpp. Local.
+  template <class Module>
+  void check_finite(const Model<Module>& model, int64_t step) const {
+    accel::check_finite(*model, step, state().process_index());
   }
 
   /// Clamps a model's gradients to [-clip_value, clip_value]; inside a window it does nothing.

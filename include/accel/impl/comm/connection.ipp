@@ -291,6 +291,8 @@ Communicator Communicator::over_store(c10::intrusive_ptr<c10d::Store> store, con
   auto connection = std::make_shared<Connection>();
   connection->store = c10::make_intrusive<c10d::PrefixStore>(name, store);
   connection->debug = debug_mode(options);
+  connection->device = device;
+  connection->options = options;
   try {
     RollCall roll(*connection->store, ranks, options.startup_timeout, connection->debug);
     roll.gather();
@@ -312,6 +314,17 @@ Communicator Communicator::over_store(c10::intrusive_ptr<c10d::Store> store, con
   connection->group->setGroupName(fmt::format("{}/{}/{}", name, ranks.rank, groups++));
   communicator.connection_ = std::move(connection);
   return communicator;
+}
+
+Communicator Communicator::duplicate() const {
+  if (!connection_) return *this;
+  if (!connection_->store)
+    fail(ErrorCategory::usage,
+         "accel: rank {} of {}: a connection over a group of the caller's cannot be duplicated, "
+         "since its store is not known; connect with Communicator::over_store",
+         ranks_.rank, ranks_.size);
+  return over_store(connection_->store, ranks_, connection_->device, connection_->options,
+                    fmt::format("duplicate/{}", connection_->duplicates++));
 }
 
 Communicator Communicator::over_group(c10::intrusive_ptr<c10d::ProcessGroup> group,

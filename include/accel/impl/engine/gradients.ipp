@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <accel/engine/gradients.hpp>
 
+#include <accel/engine/norms.hpp>
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
@@ -77,9 +79,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
 at::Tensor clip_norm_(const std::vector<at::Tensor>& gradients, double max_norm, double norm_type) {
   if (gradients.empty()) return at::zeros({});
   at::NoGradGuard no_grad;
-  auto norms = at::_foreach_norm(gradients, norm_type);
-  for (auto& norm : norms) norm = norm.to(norms.front().device());
-  auto total = at::linalg_vector_norm(at::stack(norms), norm_type);
+  auto total = joint_norm(gradients, norm_type);
   auto factor = (max_norm / (total + 1e-6)).clamp_max(1.0);
   factor = at::where(at::isfinite(total), factor, at::ones_like(factor));
   at::_foreach_mul_(gradients, factor);
