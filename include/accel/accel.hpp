@@ -10,6 +10,8 @@
 #include <accel/checkpoint/module_state.hpp>
 #include <accel/checkpoint/rng_state.hpp>
 #include <accel/data/idx.hpp>
+#include <accel/data/padding.hpp>
+#include <accel/data/samplers.hpp>
 #include <accel/detail/version.hpp>
 #include <accel/engine/seed.hpp>
 #include <accel/optim/weight_average.hpp>
