@@ -11,6 +11,8 @@
 #include <accel/checkpoint/rng_state.hpp>
 #include <accel/comm/executable_batch_size.hpp>
 #include <accel/data/idx.hpp>
+#include <accel/data/padding.hpp>
+#include <accel/data/samplers.hpp>
 #include <accel/detail/version.hpp>
 #include <accel/engine/device_memory.hpp>
 #include <accel/engine/flop_counter.hpp>

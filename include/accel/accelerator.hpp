@@ -12,6 +12,7 @@
 #include <accel/comm/agreement.hpp>
 #include <accel/data/data_loader.hpp>
 #include <accel/data/prepared_loader.hpp>
+#include <accel/data/stream_loader.hpp>
 #include <accel/engine/objects.hpp>
 #include <accel/engine/profile.hpp>
 #include <accel/engine/training_loop.hpp>
@@ -163,13 +164,19 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   template <class Dataset, class Collate>
   auto prepare_data_loader(const DataLoader<Dataset, Collate>& loader,
                            bool device_placement = true) {
-    LoaderPlacement placement{process_index(), num_processes(), std::nullopt, shared_->loaders,
-                              detail::agreed_seed(communicator())};
-    if (device_placement && shared_->options.device_placement) placement.device = device();
+    auto placement = placement_of_loader(device_placement);
     if (!shared_->options.allow_uneven_batches)
-      detail::require_even_batches(communicator(), loader.options(), placement,
-                                   detail::dataset_size(loader.dataset()));
+      detail::require_even_batches(communicator(), loader.options(), placement, loader.samples());
     PreparedDataLoader<Dataset, Collate> prepared(loader, std::move(placement));
+    state_.add_loader(prepared.cursor());
+    return prepared;
+  }
+
+  /// The same for a loader of a stream.
+  template <class Stream, class Collate, class Slice>
+  auto prepare_data_loader(const StreamLoader<Stream, Collate, Slice>& loader,
+                           bool device_placement = true) {
+    auto prepared = loader.prepared(placement_of_loader(device_placement));
     state_.add_loader(prepared.cursor());
     return prepared;
   }
@@ -189,6 +196,10 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   [[nodiscard]] T gather_for_metrics(const T& value,
                                      const CallSite& where = CallSite::current()) const {
     T all = gather(value, where);
+    if (const auto& shares = shared_->loaders->shares(); !shares.empty())
+      return detail::map_leaves<at::Tensor>(std::move(all), [&](const at::Tensor& tensor) {
+        return detail::real_rows(tensor, shares);
+      });
     const auto samples = samples_of_last_round();
     if (samples <= 0) return all;
     const auto round = shared_->loaders->total_batch_size();
@@ -206,9 +217,15 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   [[nodiscard]] std::vector<T> gather_for_metrics(
       const std::vector<T>& objects, const CallSite& where = CallSite::current()) const {
     std::vector<T> all;
-    for (auto& part : all_gather_object(objects, where))
+    const auto& shares = shared_->loaders->shares();
+    std::size_t rank = 0;
+    for (auto& part : all_gather_object(objects, where)) {
+      if (!shares.empty() && std::ssize(part) == shares[rank].given)
+        part.erase(part.begin() + shares[rank].real, part.end());
+      ++rank;
       all.insert(all.end(), part.begin(), part.end());
-    const auto samples = samples_of_last_round();
+    }
+    const auto samples = shares.empty() ? samples_of_last_round() : 0;
     if (samples > 0 && std::ssize(all) > samples) all.erase(all.begin() + samples, all.end());
     return all;
   }
@@ -357,6 +374,15 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
                    process_index(), window.seen(), window.steps());
   }
 
+  LoaderPlacement placement_of_loader(bool device_placement) const {
+    LoaderPlacement placement{process_index(), num_processes(), std::nullopt, shared_->loaders,
+                              detail::agreed_seed(communicator())};
+    if (device_placement && shared_->options.device_placement) placement.device = device();
+    placement.communicator = communicator();
+    placement.allow_uneven_batches = shared_->options.allow_uneven_batches;
+    return placement;
+  }
+
   /// Samples among those that the ranks have in the last round; the rest are repeated. 0: all are.
   [[nodiscard]] int64_t samples_of_last_round() const {
     const bool repeats = num_processes() > 1 && shared_->loaders->end_of_dataloader();
@@ -408,7 +434,7 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
       return prepare_model(std::forward<Object>(object));
     else if constexpr (detail::OptimizerLike<T>)
       return prepare_optimizer(std::forward<Object>(object));
-    else if constexpr (detail::is_data_loader<T>)
+    else if constexpr (detail::is_data_loader<T> || detail::is_stream_loader<T>)
       return prepare_data_loader(object);
     else if constexpr (LRSchedulerGiven<T>)
       return prepare_scheduler(std::forward<Object>(object));

@@ -6,6 +6,8 @@
 // samples are real. Needs no LibTorch.
 #pragma once
 
+#include <accel/data/round_plan.hpp>
+
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -32,6 +34,10 @@ class ActiveLoaders {
     /// The batch that is handed out now is the last one.
     void reached_last_batch() noexcept;
 
+    /// Of a stream, whose rounds are known one by one: the shares of all ranks in the round that is
+    /// handed out now, if some of them are no full batch of samples of their own.
+    void reached_round(std::vector<RoundShare> shares, std::int64_t remainder) noexcept;
+
    private:
     struct Flags;
     std::shared_ptr<ActiveLoaders> loaders_;
@@ -53,6 +59,10 @@ class ActiveLoaders {
 
   /// The innermost loader's remainder (see IndexPlan); -1 outside a loop.
   [[nodiscard]] std::int64_t remainder() const noexcept;
+
+  /// The shares of the ranks in the innermost loader's round, where reached_round() said them;
+  /// else empty.
+  [[nodiscard]] const std::vector<RoundShare>& shares() const noexcept;
 
   /// The innermost loader's samples in a full round of all ranks; 1 outside a loop.
   [[nodiscard]] std::int64_t total_batch_size() const noexcept;

@@ -9,6 +9,7 @@
 #include <accel/data/dataset.hpp>
 #include <accel/data/loader.hpp>
 #include <accel/data/loader_options.hpp>
+#include <accel/data/samplers.hpp>
 
 #include <memory>
 #include <utility>
@@ -24,9 +25,9 @@ template <MapDataset Dataset, CollateFor<Dataset> Collate = DefaultCollate>
 class DataLoader : public detail::Loader<Dataset, Collate> {
  public:
   DataLoader(std::shared_ptr<Dataset> dataset, const DataLoaderOptions& options = {},
-             Collate collate = {})
-      : detail::Loader<Dataset, Collate>({check(std::move(dataset)), std::move(collate)}, options,
-                                         {}) {}
+             Collate collate = {}, detail::AnySampler sampler = {})
+      : detail::Loader<Dataset, Collate>({check(std::move(dataset)), std::move(collate)},
+                                         std::move(sampler), options, {}) {}
 
  private:
   template <MapDataset D, CollateFor<D> C>
@@ -55,6 +56,42 @@ template <MapDataset Dataset, CollateFor<Dataset> Collate = DefaultCollate>
                                                        const DataLoaderOptions& options = {},
                                                        Collate collate = {}) {
   return {std::move(dataset), options, std::move(collate)};
+}
+
+/// The same with an order of your own: an object, or a std::shared_ptr to one that you go on changing
+/// between epochs.
+///
+///     auto loader = accel::data_loader(samples, accel::WeightedRandomSampler(weights, 1000),
+///                                      {.batch_size = 64});
+template <MapDataset Dataset, Sampler S, CollateFor<Dataset> Collate = DefaultCollate>
+[[nodiscard]] DataLoader<Dataset, Collate> data_loader(std::shared_ptr<Dataset> dataset,
+                                                       std::shared_ptr<S> sampler,
+                                                       const DataLoaderOptions& options = {},
+                                                       Collate collate = {}) {
+  if (!sampler)
+    detail::fail(ErrorCategory::usage, "a loader was given a null pointer to a sampler");
+  return {std::move(dataset), options, std::move(collate), detail::AnySampler(std::move(sampler))};
+}
+template <MapDataset Dataset, class S, CollateFor<Dataset> Collate = DefaultCollate>
+[[nodiscard]] DataLoader<Dataset, Collate> data_loader(Dataset dataset, std::shared_ptr<S> sampler,
+                                                       const DataLoaderOptions& options = {},
+                                                       Collate collate = {}) {
+  return data_loader(std::make_shared<Dataset>(std::move(dataset)), std::move(sampler), options,
+                     std::move(collate));
+}
+template <MapDataset Dataset, Sampler S, CollateFor<Dataset> Collate = DefaultCollate>
+[[nodiscard]] DataLoader<Dataset, Collate> data_loader(Dataset dataset, S sampler,
+                                                       const DataLoaderOptions& options = {},
+                                                       Collate collate = {}) {
+  return data_loader(std::make_shared<Dataset>(std::move(dataset)),
+                     std::make_shared<S>(std::move(sampler)), options, std::move(collate));
+}
+template <MapDataset Dataset, Sampler S, CollateFor<Dataset> Collate = DefaultCollate>
+[[nodiscard]] DataLoader<Dataset, Collate> data_loader(std::shared_ptr<Dataset> dataset, S sampler,
+                                                       const DataLoaderOptions& options = {},
+                                                       Collate collate = {}) {
+  return data_loader(std::move(dataset), std::make_shared<S>(std::move(sampler)), options,
+                     std::move(collate));
 }
 
 }  // namespace accel

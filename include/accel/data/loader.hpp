@@ -25,7 +25,7 @@ class Loader {
 
  public:
   using Batch = typename Reader::Batch;
-  using iterator = BatchIterator<Reader>;
+  using iterator = BatchIterator<LoaderEpoch<Reader>>;
 
   /// The rest of an epoch: what skip_first_batches() returns.
   class Rest {
@@ -54,6 +54,11 @@ class Loader {
   /// Batches that this rank gets in an epoch: what iteration yields, with any options.
   [[nodiscard]] std::int64_t size() const { return plan().size(); }
 
+  /// Samples of an epoch: of the dataset, or those that the sampler visits.
+  [[nodiscard]] std::int64_t samples() const {
+    return sampler_ ? sampler_.size() : dataset_size(dataset());
+  }
+
   /// Samples that all ranks together take in a step.
   [[nodiscard]] std::int64_t total_batch_size() const { return plan().total_batch_size(); }
 
@@ -75,7 +80,7 @@ class Loader {
   /// The next iteration goes on at `state`, with the very samples that it would have had. See
   /// LoaderCursor::load_state.
   void load_state(const LoaderState& state) {
-    cursor_->resize(dataset_size(*reader_.dataset()));
+    cursor_->resize(samples());
     cursor_->load_state(state);
   }
 
@@ -87,35 +92,42 @@ class Loader {
   [[nodiscard]] const std::shared_ptr<LoaderCursor>& cursor() const noexcept { return cursor_; }
 
  protected:
-  Loader(Reader reader, const DataLoaderOptions& options, LoaderPlacement placement)
-      : reader_(std::move(reader)), options_(options), placement_(std::move(placement)) {
+  Loader(Reader reader, AnySampler sampler, const DataLoaderOptions& options,
+         LoaderPlacement placement)
+      : reader_(std::move(reader)),
+        sampler_(std::move(sampler)),
+        options_(options),
+        placement_(std::move(placement)) {
     check_loader_options(options_);
+    check_dataset_options(options_);
+    if (sampler_) check_sampler_options(options_.shuffle, sampler_.size());
     if (options_.num_workers > 0 && !Reader::can_be_cloned)
       fail(ErrorCategory::config,
            "num_workers is {}, but the dataset can neither be read through a const reference nor "
            "copied; make its get() or get_batch() const, or use num_workers = 0",
            options_.num_workers);
-    cursor_ =
-        std::make_shared<LoaderCursor>(make_plan(options_, placement_, dataset_size(dataset())),
-                                       choose_seed(options_, placement_));
+    cursor_ = std::make_shared<LoaderCursor>(make_plan(options_, placement_, samples()),
+                                             choose_seed(options_, placement_));
   }
 
   [[nodiscard]] const Reader& reader() const noexcept { return reader_; }
+  [[nodiscard]] const AnySampler& sampler() const noexcept { return sampler_; }
 
  private:
   // A dataset may have grown since the last epoch.
   [[nodiscard]] const IndexPlan& plan() const {
-    cursor_->resize(dataset_size(dataset()));
+    cursor_->resize(samples());
     return cursor_->plan();
   }
 
   [[nodiscard]] iterator iterate(std::int64_t skip) const {
     static_cast<void>(plan());
-    return iterator(
-        std::make_unique<LoaderEpoch<Reader>>(reader_, options_, placement_, cursor_, skip));
+    return iterator(std::make_unique<LoaderEpoch<Reader>>(reader_, options_, sampler_, placement_,
+                                                          cursor_, skip));
   }
 
   Reader reader_;
+  AnySampler sampler_;
   DataLoaderOptions options_;
   LoaderPlacement placement_;
   std::shared_ptr<LoaderCursor> cursor_;

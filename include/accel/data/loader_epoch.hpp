@@ -12,9 +12,11 @@
 #include <accel/data/loader_options.hpp>
 #include <accel/data/prefetcher.hpp>
 #include <accel/data/sampler.hpp>
+#include <accel/data/samplers.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -45,19 +47,25 @@ class LoaderEpoch {
  public:
   using Batch = typename Reader::Batch;
 
-  LoaderEpoch(const Reader& reader, const DataLoaderOptions& options,
+  LoaderEpoch(const Reader& reader, const DataLoaderOptions& options, const AnySampler& sampler,
               const LoaderPlacement& placement, std::shared_ptr<LoaderCursor> cursor,
               std::int64_t skip)
       : reader_(reader),
         device_(placement.device),
         non_blocking_(options.non_blocking && device_ && device_->is_cuda()),
+        communicator_(placement.communicator),
         cursor_(std::move(cursor)),
         plan_(cursor_->plan()),
         start_(cursor_->start(skip)),
         next_(start_.first_batch) {
     // A resumed epoch made its draw before the state was saved.
     if (!start_.resumed) draw_base_seed();
-    order_.emplace(plan_.options().samples, options.shuffle, cursor_->seed(), start_.epoch);
+    const auto samples = plan_.options().samples;
+    if (sampler)
+      order_.emplace(checked_order(sampler.order(start_.epoch, cursor_->seed()), samples,
+                                   dataset_size(*reader_.dataset())));
+    else
+      order_.emplace(samples, options.shuffle, cursor_->seed(), start_.epoch);
     iteration_.emplace(placement.active_loaders, plan_.remainder(), plan_.total_batch_size());
     if (options.num_workers > 0 && next_ < plan_.size()) start_prefetching(options);
     advance();
@@ -81,9 +89,10 @@ class LoaderEpoch {
         transform_tensors(*batch_, [&](const at::Tensor& tensor) {
           return to_device(tensor, *device_, non_blocking_);
         });
-    } catch (...) {
+    } catch (const std::exception& problem) {
       batch_.reset();
       close();
+      communicator_.leave_word(problem.what());  // nothing else tells the ranks that will wait
       throw;
     }
     cursor_->yielded(++next_);
@@ -123,6 +132,7 @@ class LoaderEpoch {
   Reader reader_;
   std::optional<c10::Device> device_;
   bool non_blocking_;
+  Communicator communicator_;
   std::shared_ptr<LoaderCursor> cursor_;
   IndexPlan plan_;
   LoaderCursor::Start start_;
@@ -134,14 +144,14 @@ class LoaderEpoch {
 };
 
 /// Walks one epoch. Moves, and does not copy: it is the owner.
-template <class Reader>
+template <class Epoch>
 class BatchIterator {
  public:
-  using value_type = typename Reader::Batch;
+  using value_type = typename Epoch::Batch;
   using difference_type = std::ptrdiff_t;
   using iterator_concept = std::input_iterator_tag;
 
-  explicit BatchIterator(std::unique_ptr<LoaderEpoch<Reader>> epoch) : epoch_(std::move(epoch)) {}
+  explicit BatchIterator(std::unique_ptr<Epoch> epoch) : epoch_(std::move(epoch)) {}
 
   value_type& operator*() const noexcept { return epoch_->batch(); }
   value_type* operator->() const noexcept { return &epoch_->batch(); }
@@ -156,7 +166,7 @@ class BatchIterator {
   }
 
  private:
-  std::unique_ptr<LoaderEpoch<Reader>> epoch_;
+  std::unique_ptr<Epoch> epoch_;
 };
 
 }  // namespace accel::detail

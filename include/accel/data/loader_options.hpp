@@ -5,6 +5,7 @@
 // they say.
 #pragma once
 
+#include <accel/comm/communicator.hpp>
 #include <accel/data/active_loaders.hpp>
 #include <accel/data/index_plan.hpp>
 
@@ -32,6 +33,11 @@ struct DataLoaderOptions {
 
   /// Copy to a CUDA device from pinned memory while the host goes on.
   bool non_blocking = false;
+
+  /// Of a stream: rank 0 reads it and deals out its batches.
+  bool dispatch_batches = false;
+  /// Of a stream: each rank's gives that rank's share already.
+  bool already_sharded = false;
 };
 
 /// Where a loader runs. The default is one process that leaves batches where they are.
@@ -47,12 +53,21 @@ struct LoaderPlacement {
 
   /// The seed that ranks agreed on; a loader's `data_seed` goes before it.
   std::optional<std::uint64_t> seed = std::nullopt;
+
+  /// Over which the ranks tell each other how a stream goes on, and why one of them stops.
+  Communicator communicator{};
+
+  /// Ranks may get different numbers of batches.
+  bool allow_uneven_batches = false;
 };
 
 namespace detail {
 
 /// Throws Error(config) for a value that cannot be.
 void check_loader_options(const DataLoaderOptions& options);
+
+/// The same, for what only a dataset that is no stream cannot have.
+void check_dataset_options(const DataLoaderOptions& options);
 
 /// The part of this rank in an epoch over `samples` samples.
 IndexPlan make_plan(const DataLoaderOptions& options, const LoaderPlacement& placement,

@@ -23,7 +23,8 @@ class PreparedDataLoader : public detail::Loader<Dataset, Collate> {
  public:
   /// Throws Error(config) where the options do not fit the number of processes.
   PreparedDataLoader(const DataLoader<Dataset, Collate>& loader, LoaderPlacement placement)
-      : detail::Loader<Dataset, Collate>(loader.reader(), loader.options(), std::move(placement)) {}
+      : detail::Loader<Dataset, Collate>(loader.reader(), loader.sampler(), loader.options(),
+                                         std::move(placement)) {}
 };
 
 /// Accelerate's name: a range of the next epoch's batches without its first `batches`.

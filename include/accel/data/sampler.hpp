@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace accel {
 
@@ -25,12 +26,17 @@ class EpochOrder {
   /// machine. Draws nothing from the default generator.
   EpochOrder(std::int64_t samples, bool shuffle, std::uint64_t seed, std::int64_t epoch);
 
+  /// These numbers.
+  explicit EpochOrder(std::vector<std::int64_t> order);
+
   /// Valid as long as this object.
   [[nodiscard]] SampleOrder order() const;
 
  private:
   std::int64_t samples_;
-  at::Tensor permutation_;  // undefined where the order is sequential
+  at::Tensor permutation_;           // undefined where the order is not shuffled
+  std::vector<std::int64_t> given_;  // by a sampler
+  bool is_given_ = false;
 };
 
 namespace detail {

@@ -22,7 +22,7 @@ namespace {
 
 /// Whether a name is one of the parts that a state has anyway: model, model_1, optimizer, ...
 bool is_own(std::string_view name) {
-  constexpr std::array numbered{"model", "optimizer", "masters", "random_states"};
+  constexpr std::array numbered{"model", "optimizer", "masters", "random_states", "streams"};
   if (name == "scheduler" || name == "loader") return true;
   return std::ranges::any_of(numbered, [name](std::string_view own) {
     if (!name.starts_with(own)) return false;
@@ -97,11 +97,14 @@ std::string numbered(const char* what, size_t index) {
 std::string random_states(int rank) { return fmt::format("random_states_{}", rank); }
 
 nlohmann::json to_json(const LoaderState& state) {
-  return {{"epoch", state.epoch},
-          {"batches_yielded", state.batches_yielded},
-          {"seed", state.seed},
-          {"samples", state.samples},
-          {"total_batch_size", state.total_batch_size}};
+  nlohmann::json saved{{"epoch", state.epoch},
+                       {"batches_yielded", state.batches_yielded},
+                       {"seed", state.seed},
+                       {"samples", state.samples},
+                       {"total_batch_size", state.total_batch_size}};
+  if (!state.stream.empty()) saved["stream"] = state.stream;
+  if (state.ranks != 0) saved["ranks"] = state.ranks;
+  return saved;
 }
 
 LoaderState loader_state(const nlohmann::json& saved) {
@@ -109,7 +112,16 @@ LoaderState loader_state(const nlohmann::json& saved) {
           .batches_yielded = saved.at("batches_yielded"),
           .seed = saved.at("seed"),
           .samples = saved.at("samples"),
-          .total_batch_size = saved.at("total_batch_size")};
+          .total_batch_size = saved.at("total_batch_size"),
+          .stream = saved.value("stream", std::string()),
+          .ranks = saved.value("ranks", 0)};
+}
+
+/// The part that holds the positions of the streams that are a rank's own.
+std::string streams_of(int rank) { return fmt::format("streams_{}", rank); }
+
+bool is_own_stream(const std::shared_ptr<LoaderCursor>& cursor) {
+  return cursor->kind() == LoaderKind::own_stream;
 }
 
 /// The name of each tensor that an optimizer steps on: that of the model's parameter, also where it
@@ -284,6 +296,10 @@ SavedCheckpoint TrainingState::save(CheckpointSeries& series,
 
 void TrainingState::fill(StateParts& parts, int rank) const {
   add_tensors(parts, random_states(rank), rng_state());
+  if (const auto living = loaders(); std::ranges::any_of(living, is_own_stream))
+    parts.add_json(streams_of(rank), array_of(living, [](const auto& cursor) {
+                     return is_own_stream(cursor) ? cursor->state().stream : std::string();
+                   }));
   if (rank != 0) return;
   for (size_t i = 0; i < models_.size(); ++i) {
     auto state = module_state(*models_[i]);
@@ -332,8 +348,14 @@ TrainingState::Plan TrainingState::plan(const StateFolder& state, int rank) cons
         loading(state.file("scheduler.json"), schedules_[i].second.load, schedules[i]));
   const auto cursors = loaders();
   const auto positions = entries(state, "loader", cursors.size());
+  // A rank that was not there when the state was saved has no part; the cursor says whether it
+  // needs one.
+  const bool has_streams = state.contains(streams_of(rank) + ".json");
+  const auto streams =
+      has_streams ? entries(state, streams_of(rank), cursors.size()) : nlohmann::json::array();
   for (size_t i = 0; i < cursors.size(); ++i) {
-    const auto saved = loader_state(positions[i]);
+    auto saved = loader_state(positions[i]);
+    if (has_streams && is_own_stream(cursors[i])) saved.stream = streams[i].get<std::string>();
     LoaderCursor(*cursors[i]).load_state(saved);  // a copy throws what the loader would
     objects.push_back([cursor = cursors[i], saved] { cursor->load_state(saved); });
   }

@@ -14,6 +14,7 @@ struct ActiveLoaders::Iteration::Flags {
   std::int64_t total_batch_size;
   bool last_batch = false;
   std::uint64_t number = 0;
+  std::vector<RoundShare> shares{};
 };
 
 ActiveLoaders::Iteration::Iteration(std::shared_ptr<ActiveLoaders> loaders, std::int64_t remainder,
@@ -34,6 +35,12 @@ ActiveLoaders::Iteration::~Iteration() {
 
 void ActiveLoaders::Iteration::reached_last_batch() noexcept { flags_->last_batch = true; }
 
+void ActiveLoaders::Iteration::reached_round(std::vector<RoundShare> shares,
+                                             std::int64_t remainder) noexcept {
+  flags_->shares = std::move(shares);
+  flags_->remainder = remainder;
+}
+
 ActiveLoaders::ActiveLoaders() = default;
 ActiveLoaders::~ActiveLoaders() = default;
 
@@ -43,6 +50,11 @@ bool ActiveLoaders::end_of_dataloader() const noexcept {
 
 std::int64_t ActiveLoaders::remainder() const noexcept {
   return in_dataloader() ? stack_.back()->remainder : -1;
+}
+
+const std::vector<RoundShare>& ActiveLoaders::shares() const noexcept {
+  static const std::vector<RoundShare> none;
+  return in_dataloader() ? stack_.back()->shares : none;
 }
 
 std::int64_t ActiveLoaders::total_batch_size() const noexcept {

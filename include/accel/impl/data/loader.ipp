@@ -8,6 +8,7 @@
 #include <accel/data/loader_epoch.hpp>
 #include <accel/data/loader_options.hpp>
 #include <accel/data/sampler.hpp>
+#include <accel/data/stream_reader.hpp>
 #include <accel/detail/error.hpp>
 
 #include <ATen/Parallel.h>
@@ -38,6 +39,14 @@ void check_loader_options(const DataLoaderOptions& options) {
          options.num_workers, options.prefetch_factor, most_batches);
 }
 
+void check_dataset_options(const DataLoaderOptions& options) {
+  if (options.dispatch_batches || options.already_sharded)
+    fail(ErrorCategory::config,
+         "{} is for streams, and the dataset has a size() and numbered samples; pass "
+         "accel::as_stream(dataset), or leave the option out",
+         options.dispatch_batches ? "dispatch_batches" : "already_sharded");
+}
+
 IndexPlan make_plan(const DataLoaderOptions& options, const LoaderPlacement& placement,
                     std::int64_t samples) {
   return IndexPlan({.samples = samples,
@@ -56,29 +65,37 @@ std::uint64_t choose_seed(const DataLoaderOptions& options, const LoaderPlacemen
 
 namespace {
 
-std::string sentence(c10::ArrayRef<std::size_t> indices, const std::string& reason) {
-  constexpr std::size_t shown = 16;
-  const auto some = indices.slice(0, std::min(indices.size(), shown));
-  return fmt::format("reading the samples [{}{}] failed: {}", fmt::join(some, ", "),
-                     indices.size() > shown ? fmt::format(", ... {} in all", indices.size()) : "",
-                     reason);
+/// Throws the exception that is being handled, nested in one whose sentence begins with `what`.
+[[noreturn]] void rethrow_behind(const std::string& what) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    std::throw_with_nested(Error(error.category(), what + error.what()));
+  } catch (const c10::Error& error) {
+    std::throw_with_nested(Error(ErrorCategory::data, what + error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    std::throw_with_nested(Error(ErrorCategory::data, what + error.what()));
+  } catch (...) {
+    std::throw_with_nested(
+        Error(ErrorCategory::data, what + "an exception that is no std::exception"));
+  }
 }
 
 }  // namespace
 
 void rethrow_naming_samples(c10::ArrayRef<std::size_t> indices) {
+  constexpr std::size_t shown = 16;
+  const auto some = indices.slice(0, std::min(indices.size(), shown));
+  rethrow_behind(
+      fmt::format("reading the samples [{}{}] failed: ", fmt::join(some, ", "),
+                  indices.size() > shown ? fmt::format(", ... {} in all", indices.size()) : ""));
+}
+
+std::exception_ptr failure_of(const std::string& what) noexcept {
   try {
-    throw;
-  } catch (const Error& error) {
-    std::throw_with_nested(Error(error.category(), sentence(indices, error.what())));
-  } catch (const c10::Error& error) {
-    std::throw_with_nested(
-        Error(ErrorCategory::data, sentence(indices, error.what_without_backtrace())));
-  } catch (const std::exception& error) {
-    std::throw_with_nested(Error(ErrorCategory::data, sentence(indices, error.what())));
+    rethrow_behind(what);
   } catch (...) {
-    std::throw_with_nested(
-        Error(ErrorCategory::data, sentence(indices, "an exception that is no std::exception")));
+    return std::current_exception();
   }
 }
 

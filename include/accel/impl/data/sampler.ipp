@@ -10,6 +10,7 @@
 
 #include <mutex>
 #include <span>
+#include <utility>
 
 namespace accel {
 
@@ -27,7 +28,13 @@ EpochOrder::EpochOrder(std::int64_t samples, bool shuffle, std::uint64_t seed, s
   }
 }
 
+EpochOrder::EpochOrder(std::vector<std::int64_t> order)
+    : samples_(static_cast<std::int64_t>(order.size())),
+      given_(std::move(order)),
+      is_given_(true) {}
+
 SampleOrder EpochOrder::order() const {
+  if (is_given_) return SampleOrder(std::span(given_));
   if (!permutation_.defined()) return SampleOrder(samples_);
   return SampleOrder(
       std::span(permutation_.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(samples_)));

@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bodies of batch_slice.hpp.
+#include <accel/data/batch_slice.hpp>
+
+#include <ATen/ops/cat.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace accel::detail {
+
+at::Tensor rows_of(const at::Tensor& tensor, const RowRange& range) {
+  if (!tensor.defined() || tensor.dim() == 0) return tensor;
+  if (tensor.size(0) % range.rows != 0)
+    fail(ErrorCategory::data,
+         "a batch of {} samples was dealt out, and cannot be cut for the ranks: it has a tensor of "
+         "shape [{}]; give its tensors a row a sample, or pass a slice function",
+         range.rows, fmt::join(tensor.sizes(), ", "));
+  const auto each = tensor.size(0) / range.rows;
+  return tensor.narrow(0, range.first * each, range.count * each);
+}
+
+void fail_rows(std::size_t elements, const RowRange& range) {
+  fail(
+      ErrorCategory::data,
+      "a batch of {} samples was dealt out, and cannot be cut for the ranks: it has a vector of {} "
+      "elements; give its vectors an element a sample, or pass a slice function",
+      range.rows, elements);
+}
+
+at::Tensor real_rows(const at::Tensor& gathered, const std::vector<RoundShare>& shares) {
+  std::int64_t given = 0;
+  for (const auto& share : shares) given += share.given;
+  // What has no row for each sample has no repeats.
+  if (gathered.dim() == 0 || given == 0 || gathered.size(0) % given != 0) return gathered;
+  const auto each = gathered.size(0) / given;
+  std::vector<at::Tensor> real;
+  std::int64_t first = 0;
+  for (const auto& share : shares) {
+    real.push_back(gathered.narrow(0, first * each, share.real * each));
+    first += share.given;
+  }
+  return at::cat(real);
+}
+
+}  // namespace accel::detail
