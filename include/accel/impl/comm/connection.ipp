@@ -108,7 +108,9 @@ c10::intrusive_ptr<c10d::Store> open_store(const Ranks& ranks, const Communicato
   // one again. While the server lives, further stores share it and take no socket.
   static std::mutex mutex;
   static c10::weak_intrusive_ptr<c10d::Store> serving{c10::intrusive_ptr<c10d::Store>()};
-  const std::lock_guard lock(mutex);
+  // Ranks may be threads of one process: one that waits for the server must not keep it from starting.
+  std::unique_lock lock(mutex, std::defer_lock);
+  if (store.isServer) lock.lock();
   if (store.isServer && ranks.store_fd && serving.expired()) {
     const int own = ::fcntl(*ranks.store_fd, F_DUPFD_CLOEXEC, 0);
     if (own < 0)
