@@ -15,21 +15,10 @@
 using accel::PartialState;
 using accel::Reduction;
 using accel::test::errors_of_ranks;
-using accel::test::run_ranks;
+using accel::test::results_of_ranks;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
-
-// Catch's assertions are not for several threads at once: ranks compute, and the main thread
-// compares.
-template <class Result, class Body>
-std::vector<Result> results_of_ranks(int size, Body&& body) {
-  std::vector<Result> results(static_cast<size_t>(size));
-  run_ranks(size, [&](const PartialState& state) {
-    results[static_cast<size_t>(state.process_index())] = body(state);
-  });
-  return results;
-}
 
 std::vector<at::Tensor> on_ranks(int size,
                                  const std::function<at::Tensor(const PartialState&)>& body) {

@@ -4,26 +4,20 @@
 // Data-parallel training over ranks: gradients are the mean, reduced once a window; modules that
 // differ are refused.
 #include "support/thread_ranks.hpp"
+#include "support/weight.hpp"
 
 #include <accel/accel.hpp>
 
 #include <catch2/catch_all.hpp>
 
 using accel::PartialState;
+using accel::test::Ddp;
 using accel::test::errors_of_ranks;
 using accel::test::run_ranks;
+using accel::test::Weight;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
-
-/// A loss `w * x` has the gradient x.
-struct Weight : torch::nn::Module {
-  at::Tensor w = register_parameter("w", torch::zeros({}));
-  at::Tensor forward(const at::Tensor& x) { return w * x; }
-};
-
-template <class Accumulation>
-using Ddp = accel::Accelerator<accel::ddp, accel::fp32, Accumulation, accel::on<accel::cpu>>;
 
 struct TwoLayers : torch::nn::Module {
   torch::nn::Linear used = register_module("used", torch::nn::Linear(2, 2));

@@ -4,6 +4,7 @@
 // Ranks that were given different things, and windows that are not reduced: errors on every rank
 // instead of numbers that drift apart or ranks that wait.
 #include "support/thread_ranks.hpp"
+#include "support/weight.hpp"
 
 #include <accel/accel.hpp>
 
@@ -14,21 +15,11 @@
 #include <unistd.h>
 
 using accel::PartialState;
+using accel::test::Ddp;
 using accel::test::errors_of_ranks;
 using accel::test::run_ranks;
+using accel::test::Weight;
 using Catch::Matchers::ContainsSubstring;
-
-namespace {
-
-struct Weight : torch::nn::Module {
-  at::Tensor w = register_parameter("w", torch::zeros({}));
-  at::Tensor forward(const at::Tensor& x) { return w * x; }
-};
-
-template <class Accumulation>
-using Ddp = accel::Accelerator<accel::ddp, accel::fp32, Accumulation, accel::on<accel::cpu>>;
-
-}  // namespace
 
 TEST_CASE("ranks with different windows or policies are told when the accelerator is made") {
   const auto steps = errors_of_ranks(2, [](const PartialState& state) {

@@ -16,7 +16,7 @@
 
 using accel::PartialState;
 using accel::test::errors_of_ranks;
-using accel::test::run_ranks;
+using accel::test::results_of_ranks;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
@@ -36,15 +36,6 @@ void to_json(nlohmann::json& json, const Picky& picky) {
   json = picky.refuse;
 }
 void from_json(const nlohmann::json& json, Picky& picky) { picky.refuse = json.get<bool>(); }
-
-template <class Result, class Body>
-std::vector<Result> results_of_ranks(int size, Body&& body) {
-  std::vector<Result> results(static_cast<size_t>(size));
-  run_ranks(size, [&](const PartialState& state) {
-    results[static_cast<size_t>(state.process_index())] = body(state);
-  });
-  return results;
-}
 
 }  // namespace
 

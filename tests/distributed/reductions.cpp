@@ -4,25 +4,20 @@
 // Ways to reduce gradients beyond the plain one: PowerSGD, a static graph, in every micro-batch, and
 // with ranks whose loops end at different times.
 #include "support/thread_ranks.hpp"
+#include "support/weight.hpp"
 
 #include <accel/accel.hpp>
 
 #include <catch2/catch_all.hpp>
 
 using accel::PartialState;
+using accel::test::Ddp;
 using accel::test::errors_of_ranks;
 using accel::test::run_ranks;
+using accel::test::Weight;
 using Catch::Matchers::ContainsSubstring;
 
 namespace {
-
-template <class Accumulation = accel::accumulate<1>>
-using Ddp = accel::Accelerator<accel::ddp, accel::fp32, Accumulation, accel::on<accel::cpu>>;
-
-struct Weight : torch::nn::Module {
-  at::Tensor w = register_parameter("w", torch::zeros({}));
-  at::Tensor forward(const at::Tensor& x) { return w * x; }
-};
 
 /// The gradient is whatever it is asked for.
 struct Matrix : torch::nn::Module {

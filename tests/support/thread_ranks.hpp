@@ -56,6 +56,17 @@ void run_ranks(int size, Body&& body, const CommunicatorOptions& options = {},
     if (failure) std::rethrow_exception(failure);
 }
 
+/// What each rank's body returns. Catch's assertions are not for several threads at once: ranks
+/// compute, and the main thread compares.
+template <class Result, class Body>
+std::vector<Result> results_of_ranks(int size, Body&& body) {
+  std::vector<Result> results(static_cast<size_t>(size));
+  run_ranks(size, [&](const PartialState& state) {
+    results[static_cast<size_t>(state.process_index())] = body(state);
+  });
+  return results;
+}
+
 /// What each rank's body throws, as text; empty for a rank that returns.
 template <class Body>
 std::vector<std::string> errors_of_ranks(int size, Body&& body,

@@ -157,31 +157,24 @@ std::vector<int64_t> compare(const Communicator& communicator, const Call& call,
        same_types ? "; use pad_across_processes before it" : "");
 }
 
-/// Every rank's bytes, in rank order, whose lengths are known.
-std::vector<std::string> gather_bytes(const char* what, const Communicator& communicator,
-                                      const std::string& bytes,
-                                      const std::vector<int64_t>& lengths) {
-  const auto longest = *std::ranges::max_element(lengths);
-  std::vector<std::string> all(lengths.size());
-  if (longest == 0) return all;
-  auto padded = at::zeros({longest}, at::kByte);
-  std::memcpy(padded.mutable_data_ptr(), bytes.data(), bytes.size());
-  auto gathered = at::empty({std::ssize(lengths) * longest}, at::kByte);
-  run(what, communicator,
-      [&] { return communicator.group()->_allgather_base(gathered, padded, {}); });
-  const auto* place = static_cast<const char*>(gathered.const_data_ptr());
-  for (size_t rank = 0; rank < all.size(); ++rank, place += longest)
-    all[rank].assign(place, static_cast<size_t>(lengths[rank]));
-  return all;
-}
-
+/// Every rank's bytes, in rank order.
 std::vector<std::string> exchange_bytes(const Communicator& communicator,
                                         const std::string& bytes) {
   const Call call{Call::objects};
-  std::vector<int64_t> lengths;
-  for (const auto& header : exchange(communicator, Header::of(call, std::ssize(bytes))))
-    lengths.push_back(header.sizes[0]);
-  return gather_bytes(call.name(), communicator, bytes, lengths);
+  const auto headers = exchange(communicator, Header::of(call, std::ssize(bytes)));
+  int64_t longest = 0;
+  for (const auto& header : headers) longest = std::max(longest, header.sizes[0]);
+  std::vector<std::string> all(headers.size());
+  if (longest == 0) return all;
+  auto padded = at::zeros({longest}, at::kByte);
+  std::memcpy(padded.mutable_data_ptr(), bytes.data(), bytes.size());
+  auto gathered = at::empty({std::ssize(headers) * longest}, at::kByte);
+  run(call.name(), communicator,
+      [&] { return communicator.group()->_allgather_base(gathered, padded, {}); });
+  const auto* place = static_cast<const char*>(gathered.const_data_ptr());
+  for (size_t rank = 0; rank < all.size(); ++rank, place += longest)
+    all[rank].assign(place, static_cast<size_t>(headers[rank].sizes[0]));
+  return all;
 }
 
 /// Throws where a tensor has no values that could be sent as they lie.
