@@ -12,13 +12,16 @@
 
 #include <boost/hana/define_struct.hpp>
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <vector>
 
 using accel::DataLoaderOptions;
 using accel::PartialState;
 using accel::test::errors_of_ranks;
+using accel::test::results_of_ranks;
 using accel::test::run_ranks;
 using Catch::Matchers::ContainsSubstring;
 
@@ -60,13 +63,14 @@ struct Epoch {
   std::vector<Batches> batches{};  ///< of each rank
   Batches metrics{};               ///< what each round gathered, as rank 0 had it
   Numbers objects{};
-  bool operator==(const Epoch&) const = default;
 };
 
 /// One epoch of what `make(rank)` makes.
 template <class Make>
 Epoch epoch_of(int ranks, const Make& make, const DataLoaderOptions& options) {
   Epoch epoch{.batches = std::vector<Batches>(static_cast<std::size_t>(ranks))};
+  Batches twice_expected, twice_gathered, objects_gathered;
+  std::vector<std::int64_t> epochs_ended(static_cast<std::size_t>(ranks));
   run_ranks(ranks, [&](const PartialState& state) {
     const auto rank = static_cast<std::size_t>(state.process_index());
     Ddp accelerator{state};
@@ -79,13 +83,17 @@ Epoch epoch_of(int ranks, const Make& make, const DataLoaderOptions& options) {
       const auto objects = accelerator.gather_for_metrics(values_of(batch));
       if (rank != 0) continue;
       epoch.metrics.push_back(values_of(metrics));
-      CHECK(torch::equal(twice[0], metrics));
-      CHECK(torch::equal(twice[1], metrics.repeat_interleave(3)));
-      CHECK(objects == values_of(metrics));
+      for (const auto& tensor : {metrics, metrics.repeat_interleave(3)})
+        twice_expected.push_back(values_of(tensor));
+      for (const auto& tensor : twice) twice_gathered.push_back(values_of(tensor));
+      objects_gathered.push_back(objects);
       epoch.objects.insert(epoch.objects.end(), objects.begin(), objects.end());
     }
-    if (rank == 0) CHECK(loader.epoch() == 1);
+    epochs_ended[rank] = loader.epoch();
   });
+  CHECK(twice_gathered == twice_expected);
+  CHECK(objects_gathered == epoch.metrics);
+  CHECK(epochs_ended == std::vector<std::int64_t>(static_cast<std::size_t>(ranks), 1));
   return epoch;
 }
 
@@ -194,7 +202,7 @@ TEST_CASE("streams that are each rank's own: nothing is skipped, and the shorter
     Ddp accelerator{state};
     auto loader =
         accelerator.prepare(accel::data_loader(make({4, 0, 4})(state.process_index()), options));
-    for ([[maybe_unused]] auto& batch : loader) FAIL("a batch was given");
+    for ([[maybe_unused]] auto& batch : loader) throw std::logic_error("a batch was given");
   });
   for (const auto& error : errors)
     CHECK_THAT(error, ContainsSubstring("the stream of rank 1 is empty"));
@@ -215,62 +223,73 @@ TEST_CASE("batches of any structure and dtype are dealt out") {
     }
     return samples;
   };
-  run_ranks(2, [&](const PartialState& state) {
-    Ddp accelerator{state};
-    const auto whole = accel::data_loader(make(), {.batch_size = 4});
-    auto loader = accelerator.prepare(
-        accel::data_loader(make(), {.batch_size = 2, .dispatch_batches = true}));
-    int batches = 0;
-    for (auto& batch : loader) {
-      ++batches;
-      const auto& [parts, text, map, pair, example] = batch;
-      auto it = whole.begin();
-      const auto& [all_parts, all_text, all_map, all_pair, all_example] = *it;
-      const auto first = 2 * state.process_index();
-      const auto same = [&](const at::Tensor& one, const at::Tensor& all) {
-        CHECK(one.scalar_type() == all.scalar_type());
-        CHECK(torch::equal(one, all.narrow(0, first, 2)));
-      };
-      same(parts.a, all_parts.a);
-      same(parts.b, all_parts.b);
-      CHECK(text == std::vector<std::string>{all_text[first], all_text[first + 1]});
-      same(map.at("x"), all_map.at("x"));
-      same(map.at("y"), all_map.at("y"));
-      same(pair.first, all_pair.first);
-      same(pair.second.at(0), all_pair.second.at(0));
-      same(pair.second.at(1), all_pair.second.at(1));
-      same(example.data, all_example.data);
-      same(example.target, all_example.target);
-    }
-    CHECK(batches == 1);
-  });
+  const auto compared_by =
+      results_of_ranks<std::vector<std::string>>(2, [&](const PartialState& state) {
+        Ddp accelerator{state};
+        const auto whole = accel::data_loader(make(), {.batch_size = 4});
+        auto loader = accelerator.prepare(
+            accel::data_loader(make(), {.batch_size = 2, .dispatch_batches = true}));
+        std::vector<std::string> compared;
+        for (auto& batch : loader) {
+          const auto& [parts, text, map, pair, example] = batch;
+          auto it = whole.begin();
+          const auto& [all_parts, all_text, all_map, all_pair, all_example] = *it;
+          const auto first = 2 * state.process_index();
+          const auto compare = [&](std::string name, const at::Tensor& one, const at::Tensor& all) {
+            const bool same = one.scalar_type() == all.scalar_type() &&
+                              torch::equal(one, all.narrow(0, first, 2));
+            compared.push_back((same ? "" : "another ") + std::move(name));
+          };
+          compare("half", parts.a, all_parts.a);
+          compare("bool", parts.b, all_parts.b);
+          compared.insert(compared.end(), text.begin(), text.end());
+          compare("complex", map.at("x"), all_map.at("x"));
+          compare("byte", map.at("y"), all_map.at("y"));
+          compare("double", pair.first, all_pair.first);
+          compare("bfloat16", pair.second.at(0), all_pair.second.at(0));
+          compare("empty", pair.second.at(1), all_pair.second.at(1));
+          compare("data", example.data, all_example.data);
+          compare("target", example.target, all_example.target);
+        }
+        return compared;
+      });
+  for (const int rank : {0, 1})
+    CHECK(compared_by[static_cast<std::size_t>(rank)] ==
+          std::vector<std::string>{"half", "bool", "sample " + std::to_string(2 * rank),
+                                   "sample " + std::to_string(2 * rank + 1), "complex", "byte",
+                                   "double", "bfloat16", "empty", "data", "target"});
 }
 
 TEST_CASE("a slice function cuts a batch that was dealt out, and no_collate is cut by samples") {
-  std::vector<std::string> seen(2);
+  std::vector<Batches> plain_batches(2), columns(2);
+  std::vector<Numbers> rows(2);
   run_ranks(2, [&](const PartialState& state) {
+    const auto rank = static_cast<std::size_t>(state.process_index());
     Ddp accelerator{state};
     const DataLoaderOptions options{.batch_size = 2, .dispatch_batches = true};
     auto plain = accelerator.prepare(accel::data_loader(Counter{3}, options, accel::no_collate));
-    for (auto& batch : plain)
-      CHECK(batch == (state.is_main_process() ? Numbers{0, 1} : Numbers{2, 0}));
+    for (auto& batch : plain) plain_batches[rank].push_back(batch);
     // Columns: the samples stand along dim 1.
     auto loader = accelerator.prepare(accel::data_loader(
         Counter{3}, options,
         [](const Numbers& samples) { return torch::tensor(samples).unsqueeze(0); },
-        [](const at::Tensor& batch, const accel::RowRange& range) {
-          CHECK(range.rows == 4);
+        [&rows, rank](const at::Tensor& batch, const accel::RowRange& range) {
+          rows[rank].push_back(range.rows);
           return batch.narrow(1, range.first, range.count);
         }));
-    for (auto& batch : loader)
-      CHECK(values_of(batch) == (state.is_main_process() ? Numbers{0, 1} : Numbers{2, 0}));
+    for (auto& batch : loader) columns[rank].push_back(values_of(batch));
   });
+  const std::vector<Batches> dealt{{{0, 1}}, {{2, 0}}};
+  CHECK(plain_batches == dealt);
+  CHECK(columns == dealt);
+  for (const auto& seen : rows) CHECK(std::ranges::all_of(seen, [](auto n) { return n == 4; }));
+  CHECK(!rows[0].empty());
   const auto errors = errors_of_ranks(2, [](const PartialState& state) {
     Ddp accelerator{state};
     auto loader = accelerator.prepare(accel::data_loader(
         Counter{3}, {.batch_size = 2, .dispatch_batches = true},
         [](const Numbers& samples) { return torch::tensor(samples).unsqueeze(0); }));
-    for ([[maybe_unused]] auto& batch : loader) FAIL("a batch was given");
+    for ([[maybe_unused]] auto& batch : loader) throw std::logic_error("a batch was given");
   });
   for (const auto& error : errors) CHECK_THAT(error, ContainsSubstring("of shape [1, 4]"));
 }
@@ -384,6 +403,7 @@ TEST_CASE("save_state keeps the positions of streams, each rank's own too") {
       return Seekable{{mode == 2 ? 8 + rank : 16, jumps, mode == 2 ? 100 * rank : 0}};
     };
     std::vector<Batches> straight(2), resumed(2);
+    std::vector<std::int64_t> epochs_ended(2);
     run_ranks(2, [&](const PartialState& state) {
       const auto rank = static_cast<std::size_t>(state.process_index());
       Ddp accelerator{state};
@@ -403,8 +423,9 @@ TEST_CASE("save_state keeps the positions of streams, each rank's own too") {
           accel::data_loader(make(state.process_index(), mode == 2 ? 2 : 4), options));
       accelerator.load_state(path);
       for (auto& batch : loader) resumed[rank].push_back(values_of(batch));
-      CHECK(loader.epoch() == 1);
+      epochs_ended[rank] = loader.epoch();
     });
+    CHECK(epochs_ended == std::vector<std::int64_t>{1, 1});
     CHECK(resumed == straight);
     CHECK(straight[0].size() == (mode == 2 ? 3 : 2));
   }

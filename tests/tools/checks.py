@@ -173,6 +173,25 @@ template <class T> concept C = T::x || detail::unmet<"accel: a loader needs a da
         self.accepts(self.on_page(page) | {"docs/policies.md": "`accel: a loader needs a dataset`"})
 
 
+class Assertions(Check):
+    script = "assertions"
+
+    def of_test(self, body):
+        return {"tests/distributed/x.cpp": HEAD + body}
+
+    def test_sound(self):
+        self.accepts(self.of_test("run_ranks(2, [&](const PartialState& state) { n[state.process_index()] = 1; });\n"
+                                  "CHECK(n == m);  // [](const PartialState&) { CHECK(n); }\n"
+                                  "std::jthread([] { work(); }); CHECK(n);\nvoid f(const PartialState&);\n"))
+
+    def test_in_a_rank_or_a_thread(self):
+        for start in ("run_ranks(2, [&](const PartialState& state)", "auto body = [](accel::PartialState)",
+                      "std::jthread t([&, rank]", "auto f = std::async(std::launch::async, [&]"):
+            for name in ("CHECK", "REQUIRE_THROWS_AS", "CAPTURE", "FAIL"):
+                self.refuses(self.of_test(f"{start} {{\n  if (x) {{\n    {name}(x);\n  }}\n}});\n"),
+                             f"tests/distributed/x.cpp:5: {name} in what several ranks run")
+
+
 class Snippets(Check):
     script = "snippets"
 
