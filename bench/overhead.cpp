@@ -8,6 +8,7 @@
 //   bench_overhead --pairs N                figure overhead/single, or overhead/ddp under accel-launch
 //   bench_overhead --only hand --steps K    K steps of one side, for counting instructions
 #include "mlp.hpp"
+#include "statistics.hpp"
 
 #include <accel/accel.hpp>
 
@@ -165,12 +166,8 @@ int run(const accel::PartialState& processes, const std::string& only, int64_t s
     theirs.push_back(a);
   }
   if (!processes.is_main_process()) return 0;
-  const auto median = [](std::vector<double> values) {
-    std::nth_element(values.begin(), values.begin() + std::ptrdiff_t(values.size() / 2),
-                     values.end());
-    return values[values.size() / 2];
-  };
-  fmt::print("{}: {:.1f} us a step, hand-written {:.1f}\n", name, median(ours), median(theirs));
+  fmt::print("{}: {:.1f} us a step, hand-written {:.1f}\n", name, bench::median(ours),
+             bench::median(theirs));
   report(name, std::move(ratios));
   return 0;
 }

@@ -7,7 +7,9 @@
 #pragma once
 
 #include <accel/accel.hpp>
+#include <accel/comm/shm_backend.hpp>
 
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <cstdint>
@@ -50,6 +52,14 @@ extern c10::intrusive_ptr<c10d::Store> store;
 extern int r, n, local, on_this_host;
 
 }  // namespace names::training
+
+/// docs/collectives.md: a store that the ranks share, and who this one is.
+namespace names::collectives {
+
+extern c10::intrusive_ptr<c10d::Store> store;
+extern int rank, size;
+
+}  // namespace names::collectives
 
 /// docs/schedules.md: what a schedule belongs to.
 namespace names::schedules {

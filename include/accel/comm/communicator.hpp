@@ -36,6 +36,13 @@ namespace accel {
 /// How values of several ranks become one.
 enum class Reduction { sum, mean, max, min };
 
+/// What CPU tensors travel over.
+enum class Transport {
+  automatic,      ///< ACCEL_TRANSPORT says; else shared memory where all ranks can, else Gloo
+  shared_memory,  ///< memory that the ranks of one host share
+  gloo,           ///< TCP
+};
+
 /// How ranks find each other and how long they wait. Every rank gives the same values.
 struct CommunicatorOptions {
   std::chrono::milliseconds startup_timeout{60'000};      ///< for all ranks to arrive
@@ -44,6 +51,7 @@ struct CommunicatorOptions {
                           ///< host, else by host name
   std::optional<bool> debug{};  ///< before each collective, compare what ranks call and from which
                                 ///< line; unset: ACCEL_DEBUG, ACCELERATE_DEBUG_MODE, else off
+  Transport transport = Transport::automatic;
 };
 
 /// Where in the user's program a collective was called, for the debug mode.
@@ -62,7 +70,8 @@ class Communicator {
   Communicator();
 
   /// Connects the ranks that `discover_ranks` found: opens the store (rank 0 serves it unless an
-  /// agent does), calls the roll, opens a group for `device` (Gloo for the CPU, NCCL for CUDA).
+  /// agent does), calls the roll, opens a group for `device` (for the CPU what options.transport
+  /// says, NCCL for CUDA).
   /// Every rank must call this. Throws Error(collective) that names the ranks that are missing,
   /// claimed twice, or of another world size.
   static Communicator connect(const Ranks& ranks, c10::DeviceType device,

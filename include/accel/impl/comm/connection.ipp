@@ -4,6 +4,7 @@
 // How a job's ranks find each other. The only file that includes Gloo's and NCCL's headers.
 #include <accel/comm/connection.hpp>
 
+#include <accel/comm/shm_backend.hpp>
 #include <accel/config/environment.hpp>
 #include <accel/config/keys.hpp>
 #include <accel/detail/error.hpp>
@@ -53,6 +54,17 @@ bool debug_mode(const CommunicatorOptions& options) {
     return std::get<bool>(*value);
   }
   return false;
+}
+
+/// What to use between the ranks: the options, else the environment.
+Transport transport_of(const CommunicatorOptions& options) {
+  if (options.transport != Transport::automatic) return options.transport;
+  const auto text = process_environment("ACCEL_TRANSPORT");
+  if (!text || text->empty() || *text == "automatic") return Transport::automatic;
+  if (*text == "shared_memory") return Transport::shared_memory;
+  if (*text == "gloo") return Transport::gloo;
+  fail(ErrorCategory::config,
+       "accel: ACCEL_TRANSPORT is '{}', and may be automatic, shared_memory or gloo", *text);
 }
 
 /// Whether something listens at an address.
@@ -143,21 +155,22 @@ c10::intrusive_ptr<c10d::Store> open_store(const Ranks& ranks, const Communicato
 /// The start-up of a job, on the store: what ranks say, and the problem that ends it for all.
 class RollCall {
  public:
-  RollCall(c10d::Store& store, const Ranks& ranks, milliseconds timeout, bool debug)
-      : store_(store), ranks_(ranks), timeout_(timeout), debug_(debug) {}
+  /// `manner` is what ranks must have in common beside the size of the world.
+  RollCall(c10d::Store& store, const Ranks& ranks, milliseconds timeout, std::string manner)
+      : store_(store), ranks_(ranks), timeout_(timeout), manner_(std::move(manner)) {}
 
   /// Waits until every rank is here, and compares what they say of the world.
   void gather() {
     if (store_.add(key("claims", ranks_.rank), 1) > 1)
       report(fmt::format("two processes say that they are rank {}", ranks_.rank));
-    const auto mine = fmt::format("{}{}", ranks_.size, debug_ ? " in debug mode" : "");
+    const auto mine = fmt::format("{}{}", ranks_.size, manner_);
     say("here", mine);
     wait_for_all("here");
     for (int rank = 0; rank < ranks_.size; ++rank) {
       const auto theirs = text_of(store_.get(key("here", rank)));
       if (theirs == mine) continue;
       report(fmt::format("rank {} was started with a world of {} and rank {} with {}; give every "
-                         "rank the same WORLD_SIZE and ACCEL_DEBUG",
+                         "rank the same WORLD_SIZE, ACCEL_DEBUG and ACCEL_TRANSPORT",
                          rank, theirs, ranks_.rank, mine));
       fail_with(text_of(store_.get("failed")));
     }
@@ -217,8 +230,15 @@ class RollCall {
   c10d::Store& store_;
   const Ranks& ranks_;
   milliseconds timeout_;
-  bool debug_;
+  std::string manner_;
 };
+
+std::string manner_of(bool debug, Transport transport) {
+  std::string manner = debug ? " in debug mode" : "";
+  if (transport == Transport::shared_memory) manner += " over shared memory";
+  if (transport == Transport::gloo) manner += " over Gloo";
+  return manner;
+}
 
 c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                             const Ranks& ranks,
@@ -238,13 +258,38 @@ c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store
   return backend;
 }
 
+/// Sets what CPU tensors travel over, and returns its type.
+c10d::ProcessGroup::BackendType set_cpu_backend(c10d::ProcessGroup& group,
+                                                const c10::intrusive_ptr<c10d::Store>& store,
+                                                const Ranks& ranks,
+                                                const CommunicatorOptions& options,
+                                                Transport transport) {
+  using Type = c10d::ProcessGroup::BackendType;
+  if (transport != Transport::gloo) {
+    const auto place = c10::make_intrusive<c10d::PrefixStore>("shared_memory", store);
+    if (ShmBackend::is_possible(*place, ranks.rank, ranks.size, options.startup_timeout)) {
+      auto shm = c10::make_intrusive<ShmBackend::Options>(options.startup_timeout,
+                                                          options.collective_timeout);
+      group.setBackend(c10::DeviceType::CPU, Type::CUSTOM,
+                       c10::make_intrusive<ShmBackend>(place, ranks.rank, ranks.size, shm));
+      return Type::CUSTOM;
+    }
+    if (transport == Transport::shared_memory)
+      fail(ErrorCategory::config,
+           "accel: rank {} of {}: shared memory was asked for, and the ranks are not all on one "
+           "host "
+           "with one network, process and user namespace; transport or ACCEL_TRANSPORT may be gloo",
+           ranks.rank, ranks.size);
+  }
+  group.setBackend(c10::DeviceType::CPU, Type::GLOO, open_gloo(store, ranks, options));
+  return Type::GLOO;
+}
+
 void set_group_backend(c10d::ProcessGroup& group, const c10::intrusive_ptr<c10d::Store>& store,
                        c10::DeviceType device, const Ranks& ranks,
-                       const CommunicatorOptions& options) {
+                       const CommunicatorOptions& options, Transport transport) {
   if (device == c10::DeviceType::CPU) {
-    group.setBackend(device, c10d::ProcessGroup::BackendType::GLOO,
-                     open_gloo(store, ranks, options));
-    group.setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+    group.setDefaultBackend(set_cpu_backend(group, store, ranks, options, transport));
     return;
   }
 #ifdef ACCEL_WITH_CUDA
@@ -255,9 +300,8 @@ void set_group_backend(c10d::ProcessGroup& group, const c10::intrusive_ptr<c10d:
         device, c10d::ProcessGroup::BackendType::NCCL,
         c10::make_intrusive<c10d::ProcessGroupNCCL>(store, ranks.rank, ranks.size, nccl));
     // Objects and shapes travel as CPU tensors.
-    group.setBackend(
-        c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO,
-        open_gloo(c10::make_intrusive<c10d::PrefixStore>("cpu", store), ranks, options));
+    set_cpu_backend(group, c10::make_intrusive<c10d::PrefixStore>("cpu", store), ranks, options,
+                    transport);
     group.setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
     return;
   }
@@ -296,11 +340,13 @@ Communicator Communicator::over_store(c10::intrusive_ptr<c10d::Store> store, con
   connection->device = device;
   connection->options = options;
   try {
-    RollCall roll(*connection->store, ranks, options.startup_timeout, connection->debug);
+    const auto transport = transport_of(options);
+    RollCall roll(*connection->store, ranks, options.startup_timeout,
+                  manner_of(connection->debug, transport));
     roll.gather();
     connection->group =
         c10::make_intrusive<c10d::ProcessGroup>(connection->store, ranks.rank, ranks.size);
-    set_group_backend(*connection->group, connection->store, device, ranks, options);
+    set_group_backend(*connection->group, connection->store, device, ranks, options, transport);
     roll.connected();
   } catch (const Error&) {
     throw;

@@ -5,6 +5,7 @@
 #include <accel/engine/ddp.hpp>
 
 #include <accel/comm/agreement.hpp>
+#include <accel/comm/shared_buffers.hpp>
 #include <accel/detail/error.hpp>
 
 #include <fmt/ranges.h>
@@ -162,6 +163,7 @@ void DataParallel::make_reducer() {
       c10d::compute_bucket_assignment_by_size(reducer_->parameters, limits, sparse, {}, {});
   // Gradients become ready in about the reverse of the forward order.
   std::reverse(buckets.begin(), buckets.end());
+  const SharedBuffers buckets_in_shared_memory(communicator_);
   reducer_->reducer = std::make_shared<c10d::Reducer>(
       reducer_->parameters, buckets, communicator_.group(), sparse, options_.bucket_cap_bytes,
       options_.find_unused_parameters, /*gradient_as_bucket_view=*/true, names,
@@ -204,7 +206,10 @@ void DataParallel::arm(const at::Tensor& loss) {
   auto& reducer = *reducer_->reducer;
   try {
     reducer.prepare_for_forward();
-    reducer.rebuild_buckets();
+    {
+      const SharedBuffers buckets_in_shared_memory(communicator_);
+      reducer.rebuild_buckets();
+    }
     reducer.prepare_for_backward(options_.find_unused_parameters ? std::vector<at::Tensor>{loss}
                                                                  : std::vector<at::Tensor>{});
   } catch (const std::exception& error) {
