@@ -151,3 +151,42 @@ TEST_CASE("SyncBatchNorm reaches members of the module, and half precision") {
   CHECK(torch::allclose(outputs[0].to(torch::kFloat), torch::full({2, 1}, -1.0f), 1e-2, 1e-2));
   CHECK(torch::allclose(outputs[1].to(torch::kFloat), torch::full({2, 1}, 1.0f), 1e-2, 1e-2));
 }
+
+TEST_CASE("SyncBatchNorm leaves instance normalization alone: each sample by itself") {
+  const auto of_rank = [](int rank) {
+    return torch::arange(8, torch::kFloat).reshape({2, 1, 4}).square() * (1 + rank);
+  };
+  std::vector<at::Tensor> outputs(2);
+  run_ranks(2, [&](const PartialState& state) {
+    accel::AcceleratorOptions options;
+    options.ddp.sync_batch_norm = true;
+    Ddp<> accelerator{state, options};
+    auto model = accelerator.prepare(
+        torch::nn::InstanceNorm1d(torch::nn::InstanceNorm1dOptions(1).affine(true)));
+    outputs[static_cast<size_t>(state.process_index())] =
+        model(of_rank(state.process_index())).detach();
+  });
+  for (const int rank : {0, 1})
+    CHECK(torch::allclose(
+        outputs[static_cast<size_t>(rank)],
+        torch::instance_norm(of_rank(rank), {}, {}, {}, {}, true, 0.1, 1e-5, false), 1e-4, 1e-5));
+}
+
+TEST_CASE("SyncBatchNorm does not communicate in evaluation, without running statistics either") {
+  std::vector<at::Tensor> outputs(2);
+  run_ranks(2, [&](const PartialState& state) {
+    accel::AcceleratorOptions options;
+    options.ddp.sync_batch_norm = true;
+    Ddp<> accelerator{state, options};
+    auto model = accelerator.prepare(
+        torch::nn::BatchNorm1d(torch::nn::BatchNorm1dOptions(1).track_running_stats(false)));
+    const auto rank = state.process_index();
+    // Each rank by itself in evaluation, both together in training: 0.5 and 0.25 of all rows.
+    model->eval();
+    if (rank == 0) (void)model(torch::tensor({{1.f}, {3.f}}));
+    model->train();
+    outputs[static_cast<size_t>(rank)] = model(torch::full({2, 1}, float(rank))).detach();
+  });
+  CHECK(torch::allclose(outputs[0], torch::full({2, 1}, -1.0f), 1e-3, 1e-3));
+  CHECK(torch::allclose(outputs[1], torch::full({2, 1}, 1.0f), 1e-3, 1e-3));
+}

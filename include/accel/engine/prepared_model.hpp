@@ -83,7 +83,7 @@ class PreparedModel {
   [[nodiscard]] Synchronized sync_batch_norm() const {
     if constexpr (Context::reduces) {
       if (context_->options.ddp.sync_batch_norm)
-        return Synchronized(std::in_place, context_->state.communicator());
+        return Synchronized(std::in_place, context_->state.communicator(), module_->is_training());
       return std::nullopt;
     } else {
       return {};

@@ -21,7 +21,9 @@ namespace {
 
 constexpr auto key = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
+// Of the innermost scope.
 thread_local const Communicator* current = nullptr;
+thread_local bool current_training = false;
 
 /// All dims but the channels' (dim 1).
 std::vector<int64_t> reduced_dims(const at::Tensor& input) {
@@ -140,7 +142,10 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
                       const std::optional<at::Tensor>& running_var, bool training, double momentum,
                       double epsilon, bool cudnn_enabled) {
   const c10::impl::ExcludeDispatchKeyGuard once(key);
-  if (!training || current == nullptr || current->size() == 1)
+  // With running statistics the operator's `training` is the layer's own; without, it is always true.
+  const bool has_statistics = running_mean && running_mean->defined();
+  const bool in_training = training && (has_statistics || current_training);
+  if (!in_training || current == nullptr || current->size() == 1)
     return at::batch_norm(input, weight, bias, running_mean, running_var, training, momentum,
                           epsilon, cudnn_enabled);
   if (input.dim() < 2)
@@ -155,7 +160,19 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
                               given(running_var).value_or(at::Tensor()), momentum, epsilon);
 }
 
-/// Puts the operator at its key, and lets every other pass by. Without a scope nothing comes here.
+/// Instance normalization calls batch_norm with the samples as channels: those of this rank.
+at::Tensor instance_norm(const at::Tensor& input, const std::optional<at::Tensor>& weight,
+                         const std::optional<at::Tensor>& bias,
+                         const std::optional<at::Tensor>& running_mean,
+                         const std::optional<at::Tensor>& running_var, bool use_input_stats,
+                         double momentum, double epsilon, bool cudnn_enabled) {
+  const c10::impl::ExcludeDispatchKeyGuard local(key);
+  return at::instance_norm(input, weight, bias, running_mean, running_var, use_input_stats,
+                           momentum, epsilon, cudnn_enabled);
+}
+
+/// Puts the two operators at their key, and lets every other pass by. Without a scope nothing comes
+/// here.
 void register_once() {
   static const auto registered = [] {
     auto all = std::make_unique<torch::Library>(torch::Library::IMPL, "_", key, __FILE__, __LINE__);
@@ -163,6 +180,7 @@ void register_once() {
     auto own =
         std::make_unique<torch::Library>(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
     own->impl("batch_norm", TORCH_FN(batch_norm));
+    own->impl("instance_norm", TORCH_FN(instance_norm));
     return std::pair(std::move(all), std::move(own));
   }();
   (void)registered;
@@ -170,12 +188,17 @@ void register_once() {
 
 }  // namespace
 
-SyncBatchNormScope::SyncBatchNormScope(const Communicator& communicator) : outer_(current) {
+SyncBatchNormScope::SyncBatchNormScope(const Communicator& communicator, bool training)
+    : outer_(current), outer_training_(current_training) {
   register_once();
   current = &communicator;
+  current_training = training;
   included_.emplace(key);
 }
 
-SyncBatchNormScope::~SyncBatchNormScope() { current = outer_; }
+SyncBatchNormScope::~SyncBatchNormScope() {
+  current = outer_;
+  current_training = outer_training_;
+}
 
 }  // namespace accel
