@@ -96,6 +96,29 @@ TEST_CASE("PowerSGD compresses, and its error feedback makes up for what was los
     CHECK_THAT(error, ContainsSubstring("matrix_approximation_rank"));
 }
 
+TEST_CASE("PowerSGD compresses 16-bit gradients") {
+  std::vector<at::Tensor> of_ranks(2);
+  const auto column = [](int rank) { return draw({12, 1}, 10 + uint64_t(rank)); };
+  const auto row = draw({1, 8}, 5);
+  run_ranks(2, [&](const PartialState& state) {
+    accel::AcceleratorOptions options;
+    options.ddp.comm_hook = accel::CommHook::power_sgd;
+    options.ddp.power_sgd = {.start_powerSGD_iter = 2};
+    accel::Accelerator<accel::ddp, accel::bf16_true, accel::accumulate<1>, accel::on<accel::cpu>>
+        accelerator{state, options};
+    auto net = std::make_shared<Matrix>();
+    auto model = accelerator.prepare(net);
+    for (int step = 0; step < 4; ++step) {
+      net->zero_grad();
+      accelerator.backward(model(torch::mm(column(state.process_index()), row)));
+    }
+    of_ranks[static_cast<size_t>(state.process_index())] = net->m.grad().to(torch::kFloat);
+  });
+  const auto mean = torch::mm(0.5 * (column(0) + column(1)), row);
+  CHECK(torch::equal(of_ranks[0], of_ranks[1]));
+  CHECK((of_ranks[0] - mean).norm().item<float>() < 0.03f * mean.norm().item<float>());
+}
+
 TEST_CASE("a static graph reduces parameters that are used twice or never") {
   struct Net : torch::nn::Module {
     torch::nn::Linear twice = register_module("twice", torch::nn::Linear(2, 2));

@@ -17,8 +17,12 @@ at::Tensor as_matrix(const at::Tensor& gradient) {
   return gradient.reshape({gradient.size(0), -1});
 }
 
-/// An orthonormal basis of the columns.
-at::Tensor orthogonal(const at::Tensor& matrix) { return std::get<0>(at::linalg_qr(matrix)); }
+/// An orthonormal basis of the columns. LAPACK has no 16-bit types.
+at::Tensor orthogonal(const at::Tensor& matrix) {
+  const auto type = matrix.scalar_type();
+  const auto wide = at::isReducedFloatingType(type) ? at::kFloat : type;
+  return std::get<0>(at::linalg_qr(matrix.to(wide))).to(type);
+}
 
 /// Sums several tensors as one message.
 void sum_together(std::vector<at::Tensor>& tensors, const PowerSgd::Sum& sum) {
