@@ -10,6 +10,7 @@
 
 #include <boost/hana/define_struct.hpp>
 #include <catch2/catch_all.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/torch.h>
 
 using accel::PartialState;
@@ -179,6 +180,68 @@ TEST_CASE("a mismatch is a sentence on every rank, with both shapes") {
     CHECK_THAT(error, ContainsSubstring("Double [2]"));
 }
 
+TEST_CASE("a value without a tensor on one rank is a mismatch on every rank") {
+  using List = std::vector<at::Tensor>;
+  const auto mine = [](const PartialState& state) {
+    return state.is_main_process() ? List{} : List(2, torch::ones({3}));
+  };
+  const std::vector<std::function<void(const PartialState&)>> calls{
+      [&](const PartialState& state) { (void)state.gather(mine(state)); },
+      [&](const PartialState& state) { (void)state.reduce(mine(state)); },
+      [&](const PartialState& state) { (void)state.broadcast(mine(state)); },
+      [&](const PartialState& state) { (void)state.pad_across_processes(mine(state)); },
+      [](const PartialState& state) {
+        (void)state.gather(state.is_main_process() ? std::nullopt
+                                                   : std::optional(torch::ones({3})));
+      }};
+  for (const auto& call : calls)
+    for (const auto& error : errors_of_ranks(2, call))
+      CHECK_THAT(error, ContainsSubstring("not at the same call") &&
+                            ContainsSubstring("of no tensor; rank 1:"));
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         if (!state.gather(List{}).empty()) throw std::runtime_error("a tensor from nowhere");
+         (void)state.pad_across_processes(std::map<int, at::Tensor>{});
+         if (state.communicator().all_sum(1) != 2) throw std::runtime_error("out of step");
+       }))
+    CHECK(error.empty());
+}
+
+TEST_CASE("a tensor that one rank cannot send is named on every rank") {
+  const auto of = [](at::Tensor bad) {
+    return [bad](const PartialState& state) {
+      return state.is_main_process() ? torch::ones({2, 2}) : bad;
+    };
+  };
+  const std::vector<std::pair<at::Tensor, std::string>> cases{
+      {at::Tensor(), "rank 1 gave an undefined one"},
+      {torch::eye(2).to_sparse(), "rank 1 gave one of layout Sparse"},
+      {torch::empty({2, 2}, at::kMeta), "rank 1 gave one on meta"}};
+  for (const auto& [bad, sentence] : cases) {
+    const auto mine = of(bad);
+    const std::vector<std::function<void(const PartialState&)>> calls{
+        [&](const PartialState& state) { (void)state.gather(mine(state)); },
+        [&](const PartialState& state) { (void)state.reduce(mine(state)); },
+        [&](const PartialState& state) { (void)state.broadcast(mine(state)); },
+        [&](const PartialState& state) { (void)state.pad_across_processes(mine(state)); }};
+    for (const auto& call : calls)
+      for (const auto& error : errors_of_ranks(2, call))
+        CHECK_THAT(error, ContainsSubstring("takes dense tensors with values, and " + sentence));
+  }
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         (void)state.broadcast(torch::ones({2}), state.is_main_process() ? 0 : 5);
+       }))
+    CHECK_THAT(error, ContainsSubstring("broadcast from rank 5"));
+  const PartialState alone{accel::Communicator(), torch::kCPU};
+  CHECK_THROWS_WITH(alone.gather(at::Tensor()), ContainsSubstring("rank 0 gave an undefined one"));
+}
+
+TEST_CASE("a group in which ranks cannot tell each other what they call is refused") {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto group = c10::make_intrusive<c10d::ProcessGroup>(store, 0, 2);
+  CHECK_THROWS_WITH(accel::Communicator::over_group(group, {.rank = 0, .size = 2}),
+                    ContainsSubstring("no backend for CPU tensors"));
+}
+
 TEST_CASE("work is split evenly, the first ranks one longer") {
   const std::vector<int> items{0, 1, 2, 3, 4};
   const auto shares = results_of_ranks<std::vector<int>>(
@@ -191,6 +254,32 @@ TEST_CASE("work is split evenly, the first ranks one longer") {
     return state.split_between_processes(torch::arange(3), true);
   });
   CHECK(torch::equal(rows[3], torch::tensor({2})));
+}
+
+TEST_CASE("tables are split by their columns, which have one length") {
+  using Map = std::map<std::string, std::vector<int>>;
+  const Map map{{"a", {0, 1, 2}}, {"b", {5, 6, 7}}};
+  const auto maps = results_of_ranks<Map>(
+      2, [&](const PartialState& state) { return state.split_between_processes(map, true); });
+  CHECK(maps == std::vector<Map>{{{"a", {0, 1}}, {"b", {5, 6}}}, {{"a", {2, 2}}, {"b", {7, 7}}}});
+  CHECK(map.at("a").size() == 3);  // T30: Accelerate cuts the caller's own
+
+  const Scores scores{torch::arange(3), {torch::ones({}), torch::zeros({}), torch::ones({})}, "n"};
+  const auto structs = results_of_ranks<Scores>(
+      2, [&](const PartialState& state) { return state.split_between_processes(scores); });
+  CHECK(torch::equal(structs[1].hits, torch::tensor({2})));
+  CHECK(structs[0].losses.size() == 2);
+  CHECK(structs[1].note == "n");
+  const auto pairs =
+      results_of_ranks<std::pair<std::vector<int>, at::Tensor>>(2, [](const PartialState& state) {
+        return state.split_between_processes(std::pair(std::vector<int>{1, 2}, torch::arange(2)));
+      });
+  CHECK(pairs[1].first == std::vector<int>{2});
+  CHECK(torch::equal(pairs[1].second, torch::tensor({1})));
+
+  const PartialState alone{accel::Communicator(), torch::kCPU};
+  CHECK_THROWS_WITH(alone.split_between_processes(Map{{"a", {0, 1, 2}}, {"b", {5}}}),
+                    ContainsSubstring("got columns of 3, 1"));
 }
 
 TEST_CASE("the main process goes first, and its failure is everybody's") {

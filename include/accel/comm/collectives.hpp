@@ -15,8 +15,10 @@
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
+#include <map>
 #include <tuple>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -29,7 +31,8 @@ concept NestedTensors = detail::can_hold<at::Tensor, std::remove_cvref_t<T>>::va
 namespace detail {
 
 /// A copy of `value` with each tensor replaced by `transform(tensor, part)`, where part says which of
-/// how many tensors it is, so that ranks with different structures find out.
+/// how many tensors it is, so that ranks with different structures find out. A value without any is
+/// transformed too, as part 0: another rank's may have some.
 template <class T, class Transform>
 [[nodiscard]] T map_tensors(const T& value, Transform&& transform) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
@@ -38,6 +41,7 @@ template <class T, class Transform>
     int64_t count = 0, index = 0;
     T copy = value;
     for_each_leaf<at::Tensor>(copy, [&](const at::Tensor&) { ++count; });
+    if (count == 0) (void)transform(at::Tensor(), int64_t{0});
     for_each_leaf<at::Tensor>(copy, [&](at::Tensor& tensor) {
       const int64_t part = count == 1 ? 1 : (index++ << 32) + count;
       tensor = transform(std::as_const(tensor), part);
@@ -133,5 +137,72 @@ template <class Item>
 [[nodiscard]] at::Tensor split_between_processes(const Communicator& communicator,
                                                  const at::Tensor& rows,
                                                  bool apply_padding = false);
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_list = false;
+template <class Item, class A>
+inline constexpr bool is_list<std::vector<Item, A>> = true;
+
+/// Whether a type is a table: a map, a tuple or a struct that has columns, which are lists or tensors.
+template <class T>
+struct has_columns
+    : std::bool_constant<std::is_same_v<T, at::Tensor> || is_list<T> || HanaStruct<T>> {};
+template <class... T>
+struct has_columns<std::tuple<T...>> : std::bool_constant<(has_columns<T>::value || ...)> {};
+template <class A, class B>
+struct has_columns<std::pair<A, B>>
+    : std::bool_constant<has_columns<A>::value || has_columns<B>::value> {};
+template <class K, class T, class C, class A>
+struct has_columns<std::map<K, T, C, A>> : has_columns<T> {};
+template <class K, class T, class H, class E, class A>
+struct has_columns<std::unordered_map<K, T, H, E, A>> : has_columns<T> {};
+
+/// Calls `visit(column)` on every column of a table, and of the tables in it.
+template <class Table, class Visit>
+void for_each_column(Table& table, Visit&& visit) {
+  using Plain = std::remove_const_t<Table>;
+  if constexpr (std::is_same_v<Plain, at::Tensor> || is_list<Plain>)
+    visit(table);
+  else if constexpr (is_map<Plain>)
+    for (auto& [key, column] : table) for_each_column(column, visit);
+  else if constexpr (is_tuple<Plain>)
+    std::apply([&](auto&... column) { (for_each_column(column, visit), ...); }, table);
+  else if constexpr (HanaStruct<Plain>)
+    boost::hana::for_each(boost::hana::accessors<Plain>(), [&](auto member) {
+      for_each_column(boost::hana::second(member)(table), visit);
+    });
+}
+
+/// Throws Error(usage) unless the columns of a table are of one length.
+void require_one_length(const Communicator& communicator, const std::vector<int64_t>& lengths);
+
+}  // namespace detail
+
+/// A table: a map, a tuple or a struct that Boost.Hana knows, whose columns are lists and tensors.
+template <class T>
+concept Table = (detail::is_map<T> || detail::is_tuple<T> || detail::HanaStruct<T>) &&
+                detail::has_columns<T>::value;
+
+/// The same for a table: this rank's share of every column. They have one length, else Error(usage);
+/// what is no list and no tensor stays as it is.
+template <Table T>
+[[nodiscard]] T split_between_processes(const Communicator& communicator, const T& table,
+                                        bool apply_padding = false) {
+  std::vector<int64_t> lengths;
+  T share = table;
+  detail::for_each_column(share, [&]<class Column>(const Column& column) {
+    if constexpr (std::is_same_v<Column, at::Tensor>)
+      lengths.push_back(column.dim() == 0 ? -1 : column.size(0));
+    else
+      lengths.push_back(std::ssize(column));
+  });
+  detail::require_one_length(communicator, lengths);
+  detail::for_each_column(share, [&](auto& column) {
+    column = split_between_processes(communicator, std::as_const(column), apply_padding);
+  });
+  return share;
+}
 
 }  // namespace accel

@@ -83,7 +83,8 @@ class Communicator {
                                  c10::DeviceType device, const CommunicatorOptions& options = {},
                                  const std::string& name = "accel");
 
-  /// Uses a group that the caller opened.
+  /// Uses a group that the caller opened. It needs a backend for CPU tensors, in which the ranks tell
+  /// each other what they call: c10d's "cpu:gloo,cuda:nccl", say. Throws Error(config) for one without.
   static Communicator over_group(c10::intrusive_ptr<c10d::ProcessGroup> group, const Ranks& ranks,
                                  const CommunicatorOptions& options = {});
 
@@ -102,8 +103,9 @@ class Communicator {
   /// Returns when every rank has called it.
   void barrier(const CallSite& where = CallSite::current()) const;
 
-  // `where` and `part` of the next three: the user's line, and which tensor of a nested value it is
-  // (index * 2^32 + count), for what ranks are told that call different things.
+  // `where` and `part` of the next four: the user's line, and which tensor of a nested value it is
+  // (index * 2^32 + count), for what ranks are told that call different things. With 0, a value without
+  // any, the rank takes part all the same, and is given back the tensor that it passed, whatever it is.
 
   /// A new tensor of `tensor`'s shape: its values over the ranks, combined. Integers are exact;
   /// 16-bit floats are summed in fp32; bool is summed as "or", its max as "or", its min as "and".
@@ -124,7 +126,13 @@ class Communicator {
                                      const CallSite& where = CallSite::current(),
                                      int64_t part = 1) const;
 
-  /// The same, in place on each tensor, in few messages. Shapes and dtypes are not compared.
+  /// Every rank's length of its tensor in `dim` (-1: the last), 0 where it lacks that dim. Dtypes must
+  /// be equal, shapes need not be.
+  [[nodiscard]] std::vector<int64_t> all_lengths(const at::Tensor& tensor, int64_t dim,
+                                                 const CallSite& where = CallSite::current(),
+                                                 int64_t part = 1) const;
+
+  /// `broadcast`, in place on each tensor, in few messages. Shapes and dtypes are not compared.
   void broadcast_coalesced_(const std::vector<at::Tensor>& tensors, int root) const;
 
   /// Every rank's bytes, in rank order; lengths may differ.

@@ -3,19 +3,23 @@
 #include <accel/comm/collectives.hpp>
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
 
 namespace accel {
 
 at::Tensor detail::pad_across_processes(const Communicator& communicator, const at::Tensor& tensor,
                                         int64_t dim, double pad_index, bool pad_first,
                                         const CallSite& where, int64_t part) {
-  // Found on every rank, before some of them wait: a value that the dtype cannot hold.
+  const auto lengths = communicator.all_lengths(tensor, dim, where, part);
+  if (part == 0) return tensor;
+  const auto longest = *std::ranges::max_element(lengths);
+  // Also where nothing is missing: a value that the dtype cannot hold is found on every rank.
   const auto filling = at::full({}, pad_index, tensor.options());
   const bool has_dim = dim >= -tensor.dim() && dim < tensor.dim();
   const int64_t axis = has_dim ? (dim < 0 ? dim + tensor.dim() : dim) : 0;
-  // Ranks whose tensor lacks the dim still take part, or the others would wait for them.
-  const auto mine = at::full({}, has_dim ? tensor.size(axis) : 0, at::kLong);
-  const auto longest = communicator.all_reduce(mine, Reduction::max, where, part).item<int64_t>();
   if (!has_dim || tensor.size(axis) == longest) return tensor;
   auto sizes = tensor.sizes().vec();
   sizes[static_cast<size_t>(axis)] = longest;
@@ -23,6 +27,15 @@ at::Tensor detail::pad_across_processes(const Communicator& communicator, const 
   const int64_t start = pad_first ? longest - tensor.size(axis) : 0;
   padded.narrow(axis, start, tensor.size(axis)).copy_(tensor.detach());
   return padded;
+}
+
+void detail::require_one_length(const Communicator& communicator,
+                                const std::vector<int64_t>& lengths) {
+  if (std::ranges::adjacent_find(lengths, std::not_equal_to<>()) == lengths.end()) return;
+  fail(ErrorCategory::usage,
+       "accel: rank {}: split_between_processes divides a table whose columns have one length, and "
+       "got columns of {}; split the others apart",
+       communicator.rank(), fmt::join(lengths, ", "));
 }
 
 at::Tensor split_between_processes(const Communicator& communicator, const at::Tensor& rows,

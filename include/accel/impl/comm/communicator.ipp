@@ -32,17 +32,17 @@ constexpr const char* last_word = "last_word";
 /// size whatever the collective: ranks that call different things learn it, where the transport
 /// would mix their bytes or end the process.
 struct Call {
-  enum Operation : int64_t { barrier, reduce, gather, broadcast, objects, sum };
+  enum Operation : int64_t { barrier, reduce, gather, broadcast, objects, sum, pad };
 
   Operation operation;
-  int64_t argument = 0;  ///< the reduction, or the root
-  int64_t part = 1;      ///< which tensor of a nested value, and of how many
+  int64_t argument = 0;  ///< the reduction, the root, or the dim
+  int64_t part = 1;      ///< which tensor of a nested value, and of how many; 0: it has none
 
   bool operator==(const Call&) const = default;
 
   [[nodiscard]] const char* name() const {
-    constexpr std::array names{"barrier",           "reduce",         "gather", "broadcast",
-                               "gather of objects", "sum of a number"};
+    constexpr std::array names{"barrier",           "reduce",          "gather", "broadcast",
+                               "gather of objects", "sum of a number", "pad"};
     return operation >= 0 && operation < std::ssize(names) ? names[operation] : "another library";
   }
   [[nodiscard]] std::string text() const {
@@ -52,27 +52,61 @@ struct Call {
       text += fmt::format(" ({})", reductions.at(static_cast<size_t>(argument)));
     }
     if (operation == broadcast) text += fmt::format(" from rank {}", argument);
-    if (part != 1) text += fmt::format(", tensor {} of {}", (part >> 32) + 1, part & 0xffffffff);
+    if (operation == pad) text += fmt::format(" (dim {})", argument);
+    if (part == 0)
+      text += " of no tensor";
+    else if (part != 1)
+      text += fmt::format(", tensor {} of {}", (part >> 32) + 1, part & 0xffffffff);
     return text;
   }
 };
+
+/// Whether a tensor has values that can be sent as they lie, and if not, why. From `layout` on: that it
+/// is of the layout of this number.
+enum Form : int64_t { dense, undefined, meta, nested, layout };
+
+int64_t form_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return undefined;
+  if (tensor.is_nested()) return nested;
+  if (tensor.layout() != c10::kStrided) return layout + static_cast<int64_t>(tensor.layout());
+  return tensor.is_meta() ? meta : dense;
+}
 
 /// A call, and what it is of: dtype, rank of the tensor and its sizes; or a number.
 constexpr int64_t max_dims = 14;
 struct Header {
   Call call;
+  int64_t form = dense;
   int64_t type = 0;
   int64_t dims = 0;
   std::array<int64_t, max_dims> sizes{};
 
   [[nodiscard]] static Header of(const Call& call, const at::Tensor& tensor) {
-    Header header{call, static_cast<int64_t>(tensor.scalar_type()), tensor.dim()};
+    Header header{call, form_of(tensor)};
+    if (header.form != dense) return header;
+    header.type = static_cast<int64_t>(tensor.scalar_type());
+    header.dims = tensor.dim();
     for (int64_t dim = 0; dim < std::min(tensor.dim(), max_dims); ++dim)
       header.sizes[static_cast<size_t>(dim)] = tensor.size(dim);
     return header;
   }
   [[nodiscard]] static Header of(const Call& call, int64_t number) {
-    return {call, 0, 0, {number}};
+    return {call, dense, 0, 0, {number}};
+  }
+
+  /// The length in a dim, which counts from the end where it is negative; 0 where there is none.
+  [[nodiscard]] int64_t length(int64_t dim) const {
+    if (dim < 0) dim += dims;
+    return dim >= 0 && dim < dims ? sizes.at(static_cast<size_t>(dim)) : 0;
+  }
+  [[nodiscard]] std::string why_not_sent() const {
+    switch (form) {
+      case undefined: return "an undefined one";
+      case meta: return "one on meta";
+      case nested: return "a nested one";
+      default:
+        return fmt::format("one of layout {}", c10::str(static_cast<c10::Layout>(form - layout)));
+    }
   }
 
   [[nodiscard]] std::string shape() const {
@@ -109,6 +143,7 @@ std::string by_rank(const std::vector<std::string>& said) {
 
 /// Every rank's header. Throws Error(collective) on every rank unless all are of one call.
 std::vector<Header> exchange(const Communicator& communicator, const Header& mine) {
+  if (communicator.size() == 1) return {mine};
   constexpr int64_t length = sizeof(Header) / sizeof(int64_t);
   auto in = at::empty({length}, at::kLong);
   std::memcpy(in.mutable_data_ptr(), &mine, sizeof mine);
@@ -127,17 +162,24 @@ std::vector<Header> exchange(const Communicator& communicator, const Header& min
        communicator.rank(), by_rank(calls));
 }
 
-/// Throws the same sentence on every rank if their tensors differ in dtype or shape. A gather's rows
-/// may differ in number; returns each rank's.
-std::vector<int64_t> compare(const Communicator& communicator, const Call& call,
-                             const at::Tensor& tensor) {
+/// What every rank has. Throws the same sentence on every rank if a tensor cannot be sent, or if they
+/// differ in dtype or shape; a gather's rows may differ in number, and the tensors to pad in shape.
+std::vector<Header> compare(const Communicator& communicator, const Call& call,
+                            const at::Tensor& tensor) {
   const auto headers = exchange(communicator, Header::of(call, tensor));
-  for (size_t rank = 0; rank < headers.size(); ++rank)
+  if (call.part == 0) return headers;
+  for (size_t rank = 0; rank < headers.size(); ++rank) {
+    if (headers[rank].form != dense)
+      fail(ErrorCategory::usage,
+           "accel: rank {}: {} takes dense tensors with values, and rank {} gave {}",
+           communicator.rank(), call.name(), rank, headers[rank].why_not_sent());
     if (headers[rank].dims > max_dims)
       fail(ErrorCategory::usage,
            "accel: {} takes tensors of up to {} dims, and rank {} gave one of {}", call.name(),
            max_dims, rank, headers[rank].dims);
+  }
   const bool free_rows = call.operation == Call::gather;
+  const bool free_shape = call.operation == Call::pad;
   const auto& first = headers.front();
   bool same_types = true, same_shapes = true;
   for (const auto& header : headers) {
@@ -146,15 +188,12 @@ std::vector<int64_t> compare(const Communicator& communicator, const Call& call,
                   std::equal(header.sizes.begin() + free_rows, header.sizes.end(),
                              first.sizes.begin() + free_rows);
   }
-  std::vector<int64_t> rows;
-  for (const auto& header : headers) rows.push_back(header.sizes[0]);
-  if (same_types && same_shapes) return rows;
+  if (same_types && (same_shapes || free_shape)) return headers;
   std::vector<std::string> shapes;
   for (const auto& header : headers) shapes.push_back(header.shape());
-  fail(ErrorCategory::collective,
-       "accel: {} needs the same dtype and shape on every rank{}, and got {}{}", call.name(),
-       free_rows ? " but for dim 0" : "", by_rank(shapes),
-       same_types ? "; use pad_across_processes before it" : "");
+  fail(ErrorCategory::collective, "accel: {} needs the same dtype{} on every rank{}, and got {}{}",
+       call.name(), free_shape ? "" : " and shape", free_rows ? " but for dim 0" : "",
+       by_rank(shapes), same_types ? "; use pad_across_processes before it" : "");
 }
 
 /// Every rank's bytes, in rank order.
@@ -175,16 +214,6 @@ std::vector<std::string> exchange_bytes(const Communicator& communicator,
   for (size_t rank = 0; rank < all.size(); ++rank, place += longest)
     all[rank].assign(place, static_cast<size_t>(headers[rank].sizes[0]));
   return all;
-}
-
-/// Throws where a tensor has no values that could be sent as they lie.
-void require_dense(const Communicator& communicator, const char* what, const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.layout() != c10::kStrided || tensor.is_meta())
-    fail(ErrorCategory::usage, "accel: rank {}: {} takes dense tensors with values, and got {}",
-         communicator.rank(), what,
-         tensor.defined() ? fmt::format("one of layout {} on {}", c10::str(tensor.layout()),
-                                        tensor.device().str())
-                          : "an undefined one");
 }
 
 c10d::ReduceOp operation(Reduction reduction) {
@@ -220,12 +249,11 @@ void Communicator::barrier(const CallSite& where) const {
 
 at::Tensor Communicator::all_reduce(const at::Tensor& tensor, Reduction reduction,
                                     const CallSite& where, int64_t part) const {
-  require_dense(*this, "reduce", tensor);
-  const auto type = tensor.scalar_type();
   compare_calls("reduce", where);
   // Before anything that only some ranks might find: what compare() throws, all of them throw.
-  if (connection_)
-    (void)compare(*this, {Call::reduce, static_cast<int64_t>(reduction), part}, tensor);
+  (void)compare(*this, {Call::reduce, static_cast<int64_t>(reduction), part}, tensor);
+  if (part == 0) return tensor;
+  const auto type = tensor.scalar_type();
   if (reduction == Reduction::mean && !at::isFloatingType(type) && !at::isComplexType(type))
     fail(ErrorCategory::usage,
          "accel: rank {}: the mean over ranks of {} values is not an integer; reduce with sum, or "
@@ -262,16 +290,16 @@ at::Tensor Communicator::all_reduce(const at::Tensor& tensor, Reduction reductio
 
 at::Tensor Communicator::all_gather(const at::Tensor& tensor, const CallSite& where,
                                     int64_t part) const {
-  require_dense(*this, "gather", tensor);
-  auto rows = (tensor.dim() == 0 ? tensor.reshape({1}) : tensor)
-                  .detach()
-                  .resolve_conj()
-                  .resolve_neg()
-                  .contiguous();
+  const bool is_row = form_of(tensor) == dense && tensor.dim() == 0;
+  auto rows = is_row ? tensor.reshape({1}) : tensor;
+  compare_calls("gather", where);
+  const auto headers = compare(*this, {Call::gather, 0, part}, rows);
+  if (part == 0) return tensor;
+  rows = rows.detach().resolve_conj().resolve_neg().contiguous();
   if (!connection_) return rows.clone();
   auto& group = *connection_->group;
-  compare_calls("gather", where);
-  const auto lengths = compare(*this, {Call::gather, 0, part}, rows);
+  std::vector<int64_t> lengths;
+  for (const auto& header : headers) lengths.push_back(header.length(0));
   const auto longest = *std::ranges::max_element(lengths);
   const bool even = std::ranges::count(lengths, longest) == std::ssize(lengths);
   auto sizes = rows.sizes().vec();
@@ -294,21 +322,29 @@ at::Tensor Communicator::all_gather(const at::Tensor& tensor, const CallSite& wh
 
 at::Tensor Communicator::broadcast(const at::Tensor& tensor, int root, const CallSite& where,
                                    int64_t part) const {
-  require_dense(*this, "broadcast", tensor);
+  compare_calls("broadcast", where);
+  (void)compare(*this, {Call::broadcast, root, part}, tensor);
   if (root < 0 || root >= ranks_.size)
     fail(ErrorCategory::usage, "accel: rank {}: broadcast from rank {}, but the ranks are 0 to {}",
          ranks_.rank, root, ranks_.size - 1);
+  if (part == 0) return tensor;
   auto copy = tensor.detach().resolve_conj().resolve_neg().clone(at::MemoryFormat::Contiguous);
-  if (!connection_) return copy;
+  if (!connection_ || copy.numel() == 0) return copy;
   auto& group = *connection_->group;
-  compare_calls("broadcast", where);
-  (void)compare(*this, {Call::broadcast, root, part}, copy);
-  if (copy.numel() == 0) return copy;
   std::vector<at::Tensor> bytes{copy.view({-1}).view(at::kByte)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
   run("broadcast", *this, [&] { return group.broadcast(bytes, options); });
   return copy;
+}
+
+std::vector<int64_t> Communicator::all_lengths(const at::Tensor& tensor, int64_t dim,
+                                               const CallSite& where, int64_t part) const {
+  compare_calls("pad", where);
+  std::vector<int64_t> lengths;
+  for (const auto& header : compare(*this, {Call::pad, dim, part}, tensor))
+    lengths.push_back(header.length(dim));
+  return lengths;
 }
 
 void Communicator::broadcast_coalesced_(const std::vector<at::Tensor>& tensors, int root) const {

@@ -23,6 +23,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -384,6 +385,12 @@ Communicator Communicator::over_group(c10::intrusive_ptr<c10d::ProcessGroup> gro
   Communicator communicator;
   communicator.ranks_ = ranks;
   if (ranks.size == 1) return communicator;
+  const auto devices = group->getDeviceTypes();
+  if (std::ranges::none_of(devices, [](const auto& device) { return device.is_cpu(); }))
+    fail(ErrorCategory::config,
+         "accel: rank {}: the group has no backend for CPU tensors, in which ranks tell each other "
+         "what they call; open it with one, such as c10d's \"cpu:gloo,cuda:nccl\"",
+         ranks.rank);
   communicator.connection_ = std::make_shared<Connection>();
   communicator.connection_->group = std::move(group);
   communicator.connection_->debug = debug_mode(options);
