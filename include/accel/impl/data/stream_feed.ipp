@@ -4,6 +4,8 @@
 // What the ranks tell each other of a stream: bodies of stream_feed.hpp.
 #include <accel/data/stream_feed.hpp>
 
+#include <accel/comm/executable_batch_size.hpp>
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -13,11 +15,15 @@ namespace accel::detail {
 
 namespace {
 
+/// The category that a failure has on the other ranks. Where it is memory, they are only cut off:
+/// find_executable_batch_size goes on with all of them.
 ErrorCategory category_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
-  } catch (const Error& error) {
-    return error.category();
+  } catch (const std::exception& error) {
+    if (is_out_of_memory(error)) return ErrorCategory::collective;
+    const auto* own = dynamic_cast<const Error*>(&error);
+    return own ? own->category() : ErrorCategory::data;
   } catch (...) {
     return ErrorCategory::data;
   }
