@@ -8,6 +8,7 @@
 
 #include <accel/comm/partial_state.hpp>
 #include <accel/engine/accelerator_options.hpp>
+#include <accel/engine/check_finite.hpp>
 #include <accel/engine/ddp.hpp>
 #include <accel/engine/gradient_wire.hpp>
 
@@ -44,6 +45,7 @@ struct ModelRecord {
   std::shared_ptr<torch::nn::Module> module;
   std::vector<at::Tensor> parameters;       ///< each once
   std::unique_ptr<DataParallel> replica{};  ///< where the backend reduces
+  std::unique_ptr<GradientWatch> watch{};   ///< from its first check_finite on
   int suspended = 0;                        ///< scopes of no_sync that it is in
   bool local = false;                       ///< has gradients of this window that were not reduced
   int64_t reduced_at = 0;                   ///< the number of its last reduction
@@ -109,6 +111,9 @@ class PreparedObjects {
 
   /// Multiplies gradients by what makes them those of a short window, once a window.
   void correct(const std::vector<at::Tensor>& parameters, double factor);
+  /// Throws Error(numeric) on every rank where one of them has a value in a module's parameters or
+  /// gradients that is not finite. Every rank must call this, but for those that join.
+  void check_finite(const torch::nn::Module& module, int64_t step, const CallSite& where);
   /// Says that an optimizer's gradients were cleared: what comes now is new.
   void cleared(OptimizerRecord& optimizer);
 

@@ -153,11 +153,15 @@ class TrainingLoop {
     return joint_norm(gradients_of(parameters), norm_type);
   }
 
-  /// Throws Error(numeric) where a parameter of a model, or a gradient of it, has a NaN or an
-  /// infinity: see check_finite.hpp. Local.
+  /// Throws Error(numeric), on every rank, where a parameter of a model or a gradient of it has a NaN
+  /// or an infinity on one: see check_finite.hpp. Inside a window, whose gradients are each rank's
+  /// own, it does nothing. From its first call on the gradients of the model are looked at before they
+  /// are reduced, so that the error names the rank that a NaN came from. Every rank must call this;
+  /// in join_uneven_inputs it is local.
   template <class Module>
-  void check_finite(const Model<Module>& model, int64_t step) const {
-    accel::check_finite(*model, step, state().process_index());
+  void check_finite(const Model<Module>& model, int64_t step,
+                    const CallSite& where = CallSite::current()) const {
+    if (sync_gradients()) shared_->check_finite(*model, step, where);
   }
 
   /// Clamps a model's gradients to [-clip_value, clip_value]; inside a window it does nothing.

@@ -68,15 +68,73 @@ std::optional<NonFinite> find_non_finite(const torch::nn::Module& module) {
   return std::nullopt;
 }
 
+namespace {
+
+std::string text_of(const NonFinite& found) {
+  return fmt::format("{}{} has {} of {} values that are not finite, the first at [{}]: {}",
+                     found.gradient ? "the gradient of " : "", found.name, found.count, found.size,
+                     fmt::join(found.index, ", "), found.value);
+}
+
+[[noreturn]] void fail_as_non_finite(int rank, std::int64_t step, const std::string& what) {
+  detail::fail(ErrorCategory::numeric,
+               "accel: rank {}: step {}: {}; lower the learning rate, clip_grad_norm_, or train in "
+               "bf16 or fp32",
+               rank, step, what);
+}
+
+}  // namespace
+
 void check_finite(const torch::nn::Module& module, std::int64_t step, int rank) {
-  const auto found = find_non_finite(module);
-  if (!found) return;
-  detail::fail(
-      ErrorCategory::numeric,
-      "accel: rank {}: step {}: {}{} has {} of {} values that are not finite, the first at "
-      "[{}]: {}; lower the learning rate, clip_grad_norm_, or train in bf16 or fp32",
-      rank, step, found->gradient ? "the gradient of " : "", found->name, found->count, found->size,
-      fmt::join(found->index, ", "), found->value);
+  if (const auto found = find_non_finite(module)) fail_as_non_finite(rank, step, text_of(*found));
+}
+
+GradientWatch::GradientWatch(const torch::nn::Module& module) {
+  for (const auto& [name, parameter] : unique_parameters(module)) {
+    if (!parameter.requires_grad()) continue;
+    auto finite = std::make_shared<at::Tensor>();
+    // The parameter owns its hooks.
+    const c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> weak(
+        parameter.getIntrusivePtr());
+    const auto look = [finite, weak](const at::Tensor& gradient) {
+      const at::NoGradGuard no_grad;
+      const auto values = numbers_of(gradient);
+      const at::Tensor self(weak.lock());
+      if (!values || !self.defined()) return;
+      const auto now = at::isfinite(*values).all();
+      const bool adds = self.grad().defined() && finite->defined();
+      *finite = adds ? finite->logical_and(now) : now;
+    };
+    watched_.emplace(name, Watched{parameter, parameter.register_hook(look), finite});
+  }
+}
+
+GradientWatch::~GradientWatch() {
+  for (auto& [name, each] : watched_) each.parameter.remove_hook(each.hook);
+}
+
+bool GradientWatch::was_finite(const std::string& parameter) const {
+  const auto found = watched_.find(parameter);
+  return found == watched_.end() || !found->second.finite->defined() ||
+         found->second.finite->item<bool>();
+}
+
+void check_finite_together(const Communicator& communicator, const std::optional<NonFinite>& found,
+                           const GradientWatch* watch, std::int64_t step, const CallSite& where) {
+  if (communicator.all_sum(found ? 1 : 0, where) == 0) return;
+  const bool from_here = found && found->gradient && watch && !watch->was_finite(found->name);
+  const auto texts = communicator.all_gather_bytes(found ? text_of(*found) : std::string());
+  const auto sources = communicator.all_gather_bytes(from_here ? "here" : "");
+  std::vector<int> on, from;
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    if (!texts[static_cast<std::size_t>(rank)].empty()) on.push_back(rank);
+    if (!sources[static_cast<std::size_t>(rank)].empty()) from.push_back(rank);
+  }
+  const auto& named = from.empty() ? on : from;
+  fail_as_non_finite(communicator.rank(), step,
+                     fmt::format("{}, {} rank{} {}", texts[static_cast<std::size_t>(named.front())],
+                                 from.empty() ? "on" : "which came from",
+                                 named.size() == 1 ? "" : "s", fmt::join(named, ", ")));
 }
 
 }  // namespace accel

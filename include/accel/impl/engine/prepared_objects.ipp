@@ -150,6 +150,27 @@ void PreparedObjects::correct(const std::vector<at::Tensor>& parameters, double 
       gradient.mul_(factor);
 }
 
+void PreparedObjects::check_finite(const torch::nn::Module& module, int64_t step,
+                                   const CallSite& where) {
+  const auto& communicator = state.communicator();
+  // While ranks join, one whose loop is over would not answer.
+  if (joining_ || communicator.size() == 1) {
+    try {
+      accel::check_finite(module, step, communicator.rank());
+    } catch (const Error& error) {
+      communicator.leave_word(error.what());
+      throw;
+    }
+    return;
+  }
+  const auto known = std::ranges::find(models, &module,
+                                       [](const ModelRecord& model) { return model.module.get(); });
+  const bool reduced = known != models.end() && known->replica;
+  check_finite_together(communicator, find_non_finite(module),
+                        reduced ? known->watch.get() : nullptr, step, where);
+  if (reduced && !known->watch) known->watch = std::make_unique<GradientWatch>(module);
+}
+
 void PreparedObjects::cleared(OptimizerRecord& optimizer) {
   optimizer.unscaled = optimizer.stepped = optimizer.stale = false;
   optimizer.cleared_at = reductions_;
