@@ -164,7 +164,7 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   template <class Dataset, class Collate>
   auto prepare_data_loader(const DataLoader<Dataset, Collate>& loader,
                            bool device_placement = true) {
-    auto placement = placement_of_loader(device_placement);
+    auto placement = placement_of_loader(loader.options(), device_placement);
     if (!shared_->options.allow_uneven_batches)
       detail::require_even_batches(communicator(), loader.options(), placement, loader.samples());
     PreparedDataLoader<Dataset, Collate> prepared(loader, std::move(placement));
@@ -176,7 +176,7 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   template <class Stream, class Collate, class Slice>
   auto prepare_data_loader(const StreamLoader<Stream, Collate, Slice>& loader,
                            bool device_placement = true) {
-    auto prepared = loader.prepared(placement_of_loader(device_placement));
+    auto prepared = loader.prepared(placement_of_loader(loader.options(), device_placement));
     state_.add_loader(prepared.cursor());
     return prepared;
   }
@@ -374,7 +374,8 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
                    process_index(), window.seen(), window.steps());
   }
 
-  LoaderPlacement placement_of_loader(bool device_placement) const {
+  LoaderPlacement placement_of_loader(const DataLoaderOptions& loader,
+                                      bool device_placement) const {
     LoaderPlacement placement{process_index(), num_processes(), std::nullopt, shared_->loaders,
                               detail::agreed_seed(communicator())};
     if (device_placement && shared_->options.device_placement) placement.device = device();
@@ -384,6 +385,7 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   }
 
   /// Samples among those that the ranks have in the last round; the rest are repeated. 0: all are.
+    detail::check_copies(loader, placement);
   [[nodiscard]] int64_t samples_of_last_round() const {
     const bool repeats = num_processes() > 1 && shared_->loaders->end_of_dataloader();
     return repeats ? shared_->loaders->remainder() : 0;

@@ -31,7 +31,7 @@ struct DataLoaderOptions {
   /// Of the order; without it, the seed that the default CPU generator was given.
   std::optional<std::uint64_t> data_seed = std::nullopt;
 
-  /// Copy to a CUDA device from pinned memory while the host goes on.
+  /// Copy to a CUDA device from pinned memory while the host goes on. On the CPU nothing is copied.
   bool non_blocking = false;
 
   /// Of a stream: rank 0 reads it and deals out its batches.
@@ -68,6 +68,9 @@ void check_loader_options(const DataLoaderOptions& options);
 
 /// The same, for what only a dataset that is no stream cannot have.
 void check_dataset_options(const DataLoaderOptions& options);
+
+/// The same, for copies that are asked for in a place where batches are not moved.
+void check_copies(const DataLoaderOptions& options, const LoaderPlacement& placement);
 
 /// The part of this rank in an epoch over `samples` samples.
 IndexPlan make_plan(const DataLoaderOptions& options, const LoaderPlacement& placement,

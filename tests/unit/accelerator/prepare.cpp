@@ -130,6 +130,19 @@ TEST_CASE("device placement can be off, and cuda without a device is a sentence"
                       ContainsSubstring("on<cpu>"));
 }
 
+TEST_CASE("copies that do not wait are refused where batches are not copied at all") {
+  Single accelerator;
+  const auto data =
+      data_loader(std::vector<at::Tensor>(2, torch::ones({})), {.non_blocking = true});
+  CHECK_THROWS_WITH(accelerator.prepare_data_loader(data, /*device_placement=*/false),
+                    ContainsSubstring("device_placement is off"));
+  for (auto& batch : accelerator.prepare(data)) CHECK(batch.numel() == 1);
+  AcceleratorOptions options;
+  options.device_placement = false;
+  Single leaving(options);
+  CHECK_THROWS_WITH(leaving.prepare(data), ContainsSubstring("non_blocking"));
+}
+
 TEST_CASE("free_memory lets go of what was prepared") {
   Single accelerator;
   auto net = std::make_shared<NetImpl>();

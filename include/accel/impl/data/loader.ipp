@@ -47,6 +47,13 @@ void check_dataset_options(const DataLoaderOptions& options) {
          options.dispatch_batches ? "dispatch_batches" : "already_sharded");
 }
 
+void check_copies(const DataLoaderOptions& options, const LoaderPlacement& placement) {
+  if (options.non_blocking && !placement.device)
+    fail(ErrorCategory::config,
+         "non_blocking says how batches are copied to the device, and device_placement is off, so "
+         "that none is; leave one of the two out");
+}
+
 IndexPlan make_plan(const DataLoaderOptions& options, const LoaderPlacement& placement,
                     std::int64_t samples) {
   return IndexPlan({.samples = samples,
