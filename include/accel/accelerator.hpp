@@ -264,20 +264,26 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   /// folder, which gets its name when it is whole. Between windows only: gradients are not saved.
   /// Every rank must call this. Throws Error(usage) inside a window, and Error(checkpoint), on every
   /// rank, where something cannot be saved; then the folder is as it was.
-  void save_state(const std::filesystem::path& folder) {
+  void save_state(const std::filesystem::path& folder,
+                  const CallSite& where = CallSite::current()) {
     require_closed_window();
+    communicator().compare_calls("save_state", where);
     state_.save(folder, communicator());
   }
   /// The same under the next name of a series, which removes its oldest states beyond its limit.
-  SavedCheckpoint save_state(CheckpointSeries& series) {
+  SavedCheckpoint save_state(CheckpointSeries& series,
+                             const CallSite& where = CallSite::current()) {
     require_closed_window();
+    communicator().compare_calls("save_state", where);
     return state_.save(series, communicator());
   }
   /// Restores what save_state wrote, whatever number of ranks wrote it. The same objects must have
   /// been prepared, in the same order. A loader goes on in the middle of its epoch. Every rank must
   /// call this. Throws Error(checkpoint), on every rank, where the state is damaged or of other
   /// objects; then nothing has changed.
-  void load_state(const std::filesystem::path& folder) {
+  void load_state(const std::filesystem::path& folder,
+                  const CallSite& where = CallSite::current()) {
+    communicator().compare_calls("load_state", where);
     state_.load(folder, communicator());
     shared_->abandon_window();
   }
@@ -379,13 +385,13 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
     LoaderPlacement placement{process_index(), num_processes(), std::nullopt, shared_->loaders,
                               detail::agreed_seed(communicator())};
     if (device_placement && shared_->options.device_placement) placement.device = device();
+    detail::check_copies(loader, placement);
     placement.communicator = communicator();
     placement.allow_uneven_batches = shared_->options.allow_uneven_batches;
     return placement;
   }
 
   /// Samples among those that the ranks have in the last round; the rest are repeated. 0: all are.
-    detail::check_copies(loader, placement);
   [[nodiscard]] int64_t samples_of_last_round() const {
     const bool repeats = num_processes() > 1 && shared_->loaders->end_of_dataloader();
     return repeats ? shared_->loaders->remainder() : 0;

@@ -55,7 +55,8 @@ TEST_CASE("B38 a window is reduced once, and the mean over ranks and micro-batch
   CHECK(reductions == std::vector<int64_t>{1, 1});
 }
 
-TEST_CASE("B02 losses with a count: the mean over the items of all ranks and micro-batches") {
+TEST_CASE("B01 over two ranks, losses with a count: the mean over the items of all ranks and "
+          "micro-batches") {
   const std::vector<std::vector<std::vector<float>>> kept{{{1, 2, 3}, {10}}, {{4}, {}}};
   std::vector<double> windowed(2), single(2);
   run_ranks(2, [&](const PartialState& state) {
@@ -143,6 +144,26 @@ TEST_CASE("B37 ranks with different models are told which parameter differs") {
          (void)accelerator.prepare(net);
        }))
     CHECK_THAT(error, ContainsSubstring("'bias Float [3]'") && ContainsSubstring("nothing more"));
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         Ddp<accel::accumulate<1>> accelerator{state};
+         torch::nn::Linear net(2, 3);
+         if (!state.is_main_process()) net->to(torch::kDouble);
+         (void)accelerator.prepare(net);
+       }))
+    CHECK_THAT(error, ContainsSubstring("weight Float [3, 2]") &&
+                          ContainsSubstring("weight Double [3, 2]"));
+  struct InOrder : torch::nn::Module {
+    InOrder(const char* first, const char* second) {
+      register_parameter(first, torch::ones({2}));
+      register_parameter(second, torch::ones({2}));
+    }
+  };
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         Ddp<accel::accumulate<1>> accelerator{state};
+         (void)accelerator.prepare(state.is_main_process() ? std::make_shared<InOrder>("a", "b")
+                                                           : std::make_shared<InOrder>("b", "a"));
+       }))
+    CHECK_THAT(error, ContainsSubstring("rank 0 has 'a Float [2]' where rank 1 has 'b Float [2]'"));
 }
 
 TEST_CASE("an unused parameter is named at the boundary, and allowed where the option says so") {

@@ -3,6 +3,7 @@
 //
 // Ranks that are about to call different collectives are told so, all of them, instead of waiting
 // for each other; in debug mode with the lines of their calls.
+#include "support/scratch_folder.hpp"
 #include "support/thread_ranks.hpp"
 
 #include <accel/accelerator.hpp>
@@ -29,7 +30,7 @@ std::string line(std::uint_least32_t number) { return fmt::format("debug_mode.cp
 
 }  // namespace
 
-TEST_CASE("debug mode: ranks that call different operations are all told what each calls") {
+TEST_CASE("B38 debug mode: ranks that call different operations are all told what each calls") {
   const auto here = std::source_location::current().line();
   const auto errors = errors_of_ranks(
       3,
@@ -90,6 +91,25 @@ TEST_CASE("debug mode: a rank whose window closes alone is told at backward") {
   for (const auto& error : errors) {
     CHECK_THAT(error, ContainsSubstring("rank 0: backward at"));
     CHECK_THAT(error, ContainsSubstring("rank 1: barrier at"));
+  }
+}
+
+TEST_CASE("B38 debug mode: a state that rank 0 saves alone is told on every rank") {
+  const accel_test::ScratchFolder folder;
+  const auto errors = errors_of_ranks(
+      2,
+      [&](const PartialState& state) {
+        accel::Accelerator<accel::ddp, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>>
+            accelerator(state);
+        auto model = accelerator.prepare(torch::nn::Linear(2, 1));
+        if (accelerator.is_main_process()) accelerator.save_state(folder / "state");
+        accelerator.backward(model(torch::ones({1, 2})).sum());
+      },
+      debugging());
+  for (const auto& error : errors) {
+    CHECK_THAT(error, ContainsSubstring("rank 0: save_state at"));
+    CHECK_THAT(error, ContainsSubstring("rank 1: backward at"));
+    CHECK_THAT(error, ContainsSubstring("debug_mode.cpp"));
   }
 }
 

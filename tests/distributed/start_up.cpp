@@ -1,7 +1,10 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The store that ranks meet in, where they are threads of one process.
+// The store that ranks meet in, where they are threads of one process, and a rank that ends when all
+// have met.
+#include "support/thread_ranks.hpp"
+
 #include <accel/comm/communicator.hpp>
 
 #include <catch2/catch_all.hpp>
@@ -39,4 +42,22 @@ TEST_CASE("a rank that waits for the store does not keep rank 0 of its process f
   CHECK(waiting.get() == 2);
   CHECK(serving.get() == 2);
   ::close(listening);
+}
+
+TEST_CASE(
+    "B29 a peer that ends between start-up and the first collective is told within the timeout") {
+  accel::CommunicatorOptions options;
+  options.collective_timeout = std::chrono::seconds(2);
+  const auto start = std::chrono::steady_clock::now();
+  const auto errors = accel::test::errors_of_ranks(
+      3,
+      [](const accel::PartialState& state) {
+        if (state.process_index() != 1) state.wait_for_everyone();
+      },
+      options);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+  CHECK(errors[1].empty());
+  for (const size_t survivor : {0, 2})
+    CHECK_THAT(errors[survivor],
+               Catch::Matchers::ContainsSubstring("barrier failed. A rank has ended"));
 }

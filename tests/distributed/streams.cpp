@@ -173,14 +173,14 @@ TEST_CASE("rounds that rank 0 deals out: Accelerate's rows") {
   CHECK(run(0, 3, {.batch_size = 2}).batches == std::vector<Batches>(3));
 }
 
-TEST_CASE("streams that are each rank's own: nothing is skipped, and the shorter ones repeat") {
+TEST_CASE("B16 streams that are each rank's own: nothing is skipped, and the shorter ones repeat") {
   const auto make = [](std::vector<std::int64_t> lengths) {
     return [lengths](int rank) {
       return Counter{lengths[static_cast<std::size_t>(rank)], -1, 100 * rank};
     };
   };
   const DataLoaderOptions options{.batch_size = 2, .already_sharded = true};
-  const auto same = epoch_of(2, make({6, 6}), options);  // B16
+  const auto same = epoch_of(2, make({6, 6}), options);
   CHECK(same.batches ==
         std::vector<Batches>{{{0, 1}, {2, 3}, {4, 5}}, {{100, 101}, {102, 103}, {104, 105}}});
   CHECK(same.metrics == Batches{{0, 1, 100, 101}, {2, 3, 102, 103}, {4, 5, 104, 105}});

@@ -157,7 +157,9 @@ TEST_CASE(
   CHECK(on_ranks(10, 2, {.batch_size = 4, .split_batches = true}) ==
         std::vector<Batches>{{{0, 1}, {4, 5}, {8, 9}}, {{2, 3}, {6, 7}, {0, 1}}});
   CHECK(on_ranks(1, 3, {.batch_size = 2}) == std::vector<Batches>{{{0, 0}}, {{0, 0}}, {{0, 0}}});
-  // B16
+}
+
+TEST_CASE("B16 streams that are shorter than a round") {
   CHECK(on_ranks(1, 2, {.batch_size = 2}) == std::vector<Batches>{{{0, 0}}, {{0, 0}}});
   CHECK(on_ranks(3, 2, {.batch_size = 2}) == std::vector<Batches>{{{0, 1}}, {{2, 0}}});
   CHECK(on_ranks(5, 2, {.batch_size = 2}) ==
