@@ -36,9 +36,10 @@ struct SavedValue {
   bool optional = false;  ///< a state without it leaves the value as it is
 };
 
-/// The objects that make up a training's state, in the order in which they were prepared. Adding
-/// one again does nothing. A loader whose last handle is gone (one that an evaluation made for
-/// itself, say) is no part of it any more.
+/// The objects that make up a training's state, in the order in which they were prepared. Adding a
+/// model, an optimizer or a schedule again does nothing. What is added of a loader is the position of
+/// a prepared one: a DataLoader that is prepared twice has two. One whose last handle is gone (that
+/// of an evaluation, say) is no part of the state any more.
 class TrainingState {
  public:
   /// An optimizer's own tensor of a parameter, and the model's: the same one, or a 16-bit parameter
