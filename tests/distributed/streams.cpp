@@ -365,6 +365,38 @@ TEST_CASE(
   CHECK(batches == std::vector<Batches>{{{0, 1}, {4}}, {{2, 3}}});
 }
 
+TEST_CASE("streams of each rank's own that may be uneven: every rank goes to its own end, and no "
+          "sample is a repeat") {
+  const auto run = [](std::vector<std::int64_t> lengths, const DataLoaderOptions& options) {
+    std::vector<Batches> batches(lengths.size());
+    run_ranks(static_cast<int>(lengths.size()), [&](const PartialState& state) {
+      const int rank = state.process_index();
+      Ddp accelerator{state, {.allow_uneven_batches = true}};
+      auto loader = accelerator.prepare(accel::data_loader(
+          Counter{lengths[static_cast<std::size_t>(rank)], -1, 100 * rank}, options));
+      for (auto& batch : loader)
+        batches[static_cast<std::size_t>(rank)].push_back(values_of(batch));
+    });
+    return batches;
+  };
+  const DataLoaderOptions kept{.batch_size = 2, .even_batches = false, .already_sharded = true};
+  CHECK(run({5, 2}, kept) == std::vector<Batches>{{{0, 1}, {2, 3}, {4}}, {{100, 101}}});
+  CHECK(run({0, 1, 3}, kept) == std::vector<Batches>{{}, {{100}}, {{200, 201}, {202}}});
+  const DataLoaderOptions dropped{.batch_size = 2, .drop_last = true, .already_sharded = true};
+  CHECK(run({5, 2}, dropped) == std::vector<Batches>{{{0, 1}, {2, 3}}, {{100, 101}}});
+  // Where the loops do keep in step, metrics are everything.
+  std::vector<Batches> gathered(3);
+  run_ranks(3, [&](const PartialState& state) {
+    const int rank = state.process_index();
+    Ddp accelerator{state, {.allow_uneven_batches = true}};
+    auto loader = accelerator.prepare(accel::data_loader(Counter{3, -1, 100 * rank}, kept));
+    for (auto& batch : loader)
+      gathered[static_cast<std::size_t>(rank)].push_back(
+          values_of(accelerator.gather_for_metrics(batch)));
+  });
+  for (const auto& all : gathered) CHECK(all == Batches{{0, 1, 100, 101, 200, 201}, {2, 102, 202}});
+}
+
 TEST_CASE("the last batch of a stream closes the accumulation window") {
   for (const int mode : {0, 1, 2}) {
     std::vector<std::vector<bool>> syncs(2);

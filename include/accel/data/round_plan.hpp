@@ -65,10 +65,11 @@ class RoundPlan {
   }
 
   /// Whether there is a round for which the processes that read have found that many samples:
-  /// `found` has one number, or with `already_sharded` one for each rank.
+  /// `found` has one number, or with `already_sharded` one for each rank; for a rank that does not
+  /// know of the others, its own.
   [[nodiscard]] bool exists(const std::vector<std::int64_t>& found) const noexcept;
 
-  /// What each rank gets of that round.
+  /// What each rank gets of that round, where what all of them have found is known.
   [[nodiscard]] std::vector<RoundShare> shares(const std::vector<std::int64_t>& found) const;
 
   /// Batches that a rank gets of a stream of `samples`; of all of it, or with `already_sharded` of

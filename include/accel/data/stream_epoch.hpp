@@ -102,12 +102,16 @@ class StreamEpoch {
 
   /// Tells who asks what this batch is: the last one, or of a round that lacks samples.
   void announce(const std::vector<std::int64_t>& found, bool is_full) {
-    std::int64_t real = 0;
-    auto shares = plan_.shares(found);
-    for (const auto& share : shares) real += share.real;
+    const auto real = std::accumulate(found.begin(), found.end(), std::int64_t{0});
     std::int64_t remainder = -1;
-    if (over_ && !plan_.options().drop_last) remainder = real % plan_.total_batch_size();
-    if (is_full) shares.clear();
+    std::vector<RoundShare> shares;
+    // Ranks that do not tell each other what they find in streams of their own know nothing of the
+    // round but their part, and no part has repeats.
+    const bool knows_round =
+        !plan_.options().already_sharded || std::ssize(found) == plan_.options().num_processes;
+    if (over_ && knows_round && !plan_.options().drop_last)
+      remainder = real % plan_.total_batch_size();
+    if (!is_full && knows_round) shares = plan_.shares(found);
     iteration_->reached_round(std::move(shares), remainder);
     if (!over_) return;
     iteration_->reached_last_batch();

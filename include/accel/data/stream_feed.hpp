@@ -94,7 +94,8 @@ class StreamFeed {
         communicator_(placement.communicator),
         exchanges_(communicator_.size() > 1 && !runs_alone(placement, plan)),
         pins_(options.non_blocking && placement.device && placement.device->is_cuda()),
-        round_(start.first_round) {
+        round_(start.first_round),
+        made_(start.first_round) {
     if (plan_.options().dispatch && rank_ != 0) return;
     reader_ = std::make_unique<StreamReader<Stream>>(shared, plan_, rank_, start);
     if (options.num_workers == 0) return;
@@ -151,7 +152,6 @@ class StreamFeed {
     auto round = reader_->next();
     turn.facts = {{round.found}, std::move(round.state), round.failure};
     if (!round.samples.empty()) {
-      const auto last = (made_ + 1) * plan_.read_size() - 1;
       try {
         turn.batch.emplace(std::invoke(collate_, std::move(round.samples)));
         if (plan_.options().dispatch && exchanges_) {
@@ -164,9 +164,12 @@ class StreamFeed {
           transform_tensors(*turn.batch, to_pinned_memory);
         }
       } catch (...) {
-        turn.facts.failure =
-            failure_of(fmt::format("making a batch of the samples {} to {} of the stream failed: ",
-                                   made_ * plan_.read_size(), last));
+        const auto first = made_ * plan_.read_size();
+        turn.facts.failure = failure_of(
+            round.found > 0
+                ? fmt::format("making a batch of the samples {} to {} of the stream failed: ",
+                              first, first + round.found - 1)
+                : std::string("making a batch of repeated samples of the stream failed: "));
         turn.batch.reset();
       }
     }
@@ -202,8 +205,8 @@ class StreamFeed {
   Communicator communicator_;
   bool exchanges_;
   bool pins_;
-  std::int64_t round_;     // that next() gives next
-  std::int64_t made_ = 0;  // rounds read in this iteration
+  std::int64_t round_;  // that next() gives next
+  std::int64_t made_;   // that make() makes next, perhaps on a thread
   std::unique_ptr<StreamReader<Stream>> reader_;
   std::optional<Prefetcher<Made>> prefetcher_;  // last: its thread uses what stands above
 };

@@ -302,6 +302,17 @@ TEST_CASE("A failure of the stream comes in its place, and names the sample") {
   CHECK_THROWS_MATCHES(
       batches_of(loader), accel::Error,
       MessageMatches(ContainsSubstring("the samples 2 to 3 of the stream failed: odd")));
+  // Counted from the start of the epoch, up to where the stream ended.
+  const auto refuse_last = [](const std::vector<std::int64_t>& samples) -> at::Tensor {
+    if (samples[0] == 8) throw std::runtime_error("odd length");
+    return torch::tensor(samples);
+  };
+  for (const int workers : {0, 1}) {
+    auto nine = data_loader(Counter{9}, {.batch_size = 2, .num_workers = workers}, refuse_last);
+    CHECK_THROWS_MATCHES(
+        batches_of(skip_first_batches(nine, 3)), accel::Error,
+        MessageMatches(ContainsSubstring("the samples 8 to 8 of the stream failed: odd")));
+  }
 }
 
 TEST_CASE("Options that a stream cannot have are refused") {
