@@ -190,8 +190,9 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   }
 
   /// `gather`, without the samples that were repeated to make the last batches even: over an epoch
-  /// exactly the dataset, in order. Tensors have a row a sample, or some fixed number of rows. Every
-  /// rank must call this.
+  /// exactly the dataset, in order. Tensors have a row a sample, or some fixed number of rows; one of
+  /// another number of rows, such as a loss of each rank's batch, is left whole. Every rank must call
+  /// this.
   template <NestedTensors T>
   [[nodiscard]] T gather_for_metrics(const T& value,
                                      const CallSite& where = CallSite::current()) const {
@@ -204,9 +205,7 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
     if (samples <= 0) return all;
     const auto round = shared_->loaders->total_batch_size();
     return detail::map_leaves<at::Tensor>(std::move(all), [&](const at::Tensor& tensor) {
-      const auto rows = tensor.size(0);
-      const auto real = samples * (rows % round == 0 ? rows / round : 1);
-      return rows > real ? tensor.slice(0, 0, real) : tensor;
+      return tensor.slice(0, 0, detail::real_rows(tensor.size(0), samples, round));
     });
   }
 
@@ -226,7 +225,10 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
       all.insert(all.end(), part.begin(), part.end());
     }
     const auto samples = shares.empty() ? samples_of_last_round() : 0;
-    if (samples > 0 && std::ssize(all) > samples) all.erase(all.begin() + samples, all.end());
+    if (samples > 0)
+      all.erase(all.begin() + detail::real_rows(std::ssize(all), samples,
+                                                shared_->loaders->total_batch_size()),
+                all.end());
     return all;
   }
 

@@ -96,6 +96,13 @@ namespace detail {
 /// rank order.
 at::Tensor real_rows(const at::Tensor& gathered, const std::vector<RoundShare>& shares);
 
+/// The same for a round in which only the last samples are repeats: `samples` of `round` are real.
+/// How many of `rows` are of these; all where they are not a row a sample, or a fixed number of rows.
+[[nodiscard]] constexpr std::int64_t real_rows(std::int64_t rows, std::int64_t samples,
+                                               std::int64_t round) noexcept {
+  return rows % round == 0 ? rows / round * samples : rows;
+}
+
 }  // namespace detail
 
 /// The default: the rows of every tensor, the elements of a std::vector of strings; and of a batch
