@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <algorithm>
@@ -115,6 +116,9 @@ struct DataParallel::Reducer {
   std::vector<at::Tensor> parameters;  ///< those that are trained
   std::vector<std::string> names;
   std::shared_ptr<c10d::Reducer> reducer;
+  /// What c10d writes down. With find_unused_parameters it is told, unasked whether there is one,
+  /// when other parameters are unused than before.
+  std::shared_ptr<c10d::Logger> logger;
   bool first_of_static_graph = false;
 
   // The hooks hold on to the reducer's insides; they go before it does.
@@ -170,6 +174,8 @@ void DataParallel::make_reducer() {
       options_.first_bucket_cap_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       std::vector<int64_t>{});
+  reducer_->logger = std::make_shared<c10d::Logger>(reducer_->reducer);
+  reducer_->reducer->set_logger(reducer_->logger);
   if (options_.static_graph) {
     reducer_->reducer->set_static_graph();
     reducer_->first_of_static_graph = true;
