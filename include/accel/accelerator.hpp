@@ -151,6 +151,12 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
       kernel->shared_record()->refresh = [weak = std::weak_ptr(kernel)] {
         if (const auto living = weak.lock()) living->refresh();
       };
+      if constexpr (Precision::master_weights)
+        kernel->shared_record()->masters = [weak = std::weak_ptr(kernel)] {
+          const auto living = weak.lock();
+          return living ? living->parameter_pairs()
+                        : std::vector<std::pair<at::Tensor, at::Tensor>>();
+        };
       state_.add_optimizer(pointer, [kernel] { return kernel->parameter_pairs(); });
       known = {typeid(Kernel), kernel};
     }

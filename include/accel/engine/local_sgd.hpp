@@ -11,7 +11,9 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <utility>
+#include <vector>
 
 namespace torch::nn {
 class Module;
@@ -19,28 +21,32 @@ class Module;
 
 namespace accel {
 
-/// Makes every parameter the mean over the ranks of what they have, in few messages: flat, one for
-/// each dtype and device, 16-bit floats summed in fp32. Buffers stay. Every rank must call this, with
-/// modules of the same parameters.
+/// Makes every tensor the mean over the ranks of what they have, in few messages: flat, one for each
+/// dtype and device, 16-bit floats summed in fp32. Tensors that are not floating-point stay. Every
+/// rank must call this, with tensors of the same shapes and dtypes.
+void average_tensors(const Communicator& communicator, const std::vector<at::Tensor>& tensors,
+                     const CallSite& where = CallSite::current());
+
+/// The same for the parameters of a module. Buffers stay, and so do the fp32 copies of a prepared
+/// optimizer: the accelerator's member of this name averages those. Every rank must call this.
 void average_parameters(const Communicator& communicator, const torch::nn::Module& module,
                         const CallSite& where = CallSite::current());
 
 /// What the body of local_sgd is given.
 class LocalSgd {
  public:
-  LocalSgd(const Communicator& communicator, const torch::nn::Module& module,
-           std::int64_t local_sgd_steps);
+  /// `average` makes parameters the mean over the ranks.
+  LocalSgd(std::function<void(const CallSite&)> average, std::int64_t local_sgd_steps, int rank);
 
   /// Says that an optimizer step is over; every `local_sgd_steps` calls the parameters are averaged.
   /// Every rank must call this, as often as the others.
   void step(const CallSite& where = CallSite::current());
 
   /// The last average. Every rank must call this.
-  void finish();
+  void finish(const CallSite& where = CallSite::current());
 
  private:
-  const Communicator& communicator_;
-  const torch::nn::Module& module_;
+  std::function<void(const CallSite&)> average_;
   std::int64_t local_sgd_steps_;
   std::int64_t steps_ = 0;
 };
@@ -60,12 +66,14 @@ class LocalSgd {
 ///         });
 ///     });
 ///
-/// The state of an optimizer (momentum) stays each rank's own. With 16-bit parameters the mean is
-/// rounded to them, also where the optimizer has fp32 masters.
+/// The state of an optimizer (momentum) stays each rank's own. Where it has fp32 masters these are
+/// averaged, and the 16-bit parameters are what they round to. Under fp16 each rank has a loss scale
+/// of its own in it; the next backward that is reduced takes the smallest.
 template <class Accelerator, class Model, std::invocable<LocalSgd&> Body>
 void local_sgd(Accelerator& accelerator, const Model& model, std::int64_t local_sgd_steps,
                Body&& body) {
-  LocalSgd local(accelerator.communicator(), *model, local_sgd_steps);
+  LocalSgd local([&](const CallSite& where) { accelerator.average_parameters(model, where); },
+                 local_sgd_steps, accelerator.process_index());
   {
     const auto scope = accelerator.no_sync(model);
     std::forward<Body>(body)(local);

@@ -20,14 +20,17 @@
 #include <memory>
 #include <optional>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace accel {
 
 /// An optimizer that was prepared, as far as the window is concerned.
 struct OptimizerRecord {
-  const void* optimizer = nullptr;     ///< whose it is
-  std::function<void()> refresh;       ///< takes up groups that were added since
+  const void* optimizer = nullptr;  ///< whose it is
+  std::function<void()> refresh;    ///< takes up groups that were added since
+  /// The fp32 copies that it steps, each with its 16-bit parameter; empty where it has none.
+  std::function<std::vector<std::pair<at::Tensor, at::Tensor>>()> masters;
   std::vector<at::Tensor> parameters;  ///< of the model, each once
   bool unscaled = false;               ///< in this window
   bool finite = true;                  ///< what unscaling found
@@ -116,6 +119,11 @@ class PreparedObjects {
   void check_finite(const torch::nn::Module& module, int64_t step, const CallSite& where);
   /// Says that an optimizer's gradients were cleared: what comes now is new.
   void cleared(OptimizerRecord& optimizer);
+
+  /// Makes the parameters of a module the mean over the ranks of what they have: those that an
+  /// optimizer steps, which may be fp32 copies, and from these the module's. Every rank must call
+  /// this.
+  void average_parameters(const torch::nn::Module& module, const CallSite& where);
 
   // Loops that end at different times on different ranks (Accelerator::join_uneven_inputs): before
   // each reduction the ranks say whether they have a batch, and those that have none take part with

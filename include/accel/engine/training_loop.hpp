@@ -205,6 +205,14 @@ class TrainingLoop {
     return Unreduced(shared_, model.unwrap().get());
   }
 
+  /// Makes every parameter of a model the mean over the ranks of what they have, after steps inside
+  /// no_sync: of 16-bit parameters the fp32 copies that the optimizer steps, where it has them.
+  /// Buffers and the optimizer's state stay. Every rank must call this.
+  template <class Module>
+  void average_parameters(const Model<Module>& model, const CallSite& where = CallSite::current()) {
+    shared_->average_parameters(*model, where);
+  }
+
   /// The loss scaler, where the precision has one.
   [[nodiscard]] GradScaler& scaler() const
     requires(Precision::needs_scaler)

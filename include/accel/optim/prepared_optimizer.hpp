@@ -121,10 +121,13 @@ class OptimizerKernel {
   void gradients_to_masters() {
     for (auto& [parameter, master, version, master_version] : masters_) {
       // Somebody wrote into the parameter since the last step (loaded weights, the broadcast of ddp),
-      // and not into the copy: without this the copy would write the old value back.
+      // and not into the copy: without this the copy would write the old value back. Where what was
+      // written is what the copy rounds to (averaged weights were there, and were taken out again),
+      // the copy keeps its bits.
       if (parameter._version() != version && master._version() == master_version) {
         const at::NoGradGuard no_grad;
-        master.copy_(parameter);
+        const auto unchanged = parameter == master.to(parameter.scalar_type());
+        master.copy_(at::where(unchanged, master, parameter.to(at::kFloat)));
       }
       auto& gradient = master.mutable_grad();
       if (parameter.grad().defined())

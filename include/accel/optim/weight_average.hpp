@@ -22,7 +22,8 @@ namespace accel {
 ///
 /// The first update copies. Formula, first step and buffers (the module's present ones) are those of
 /// torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn. Ranks that hold equal parameters
-/// hold equal averages, and nothing is communicated.
+/// hold equal averages, and nothing is communicated. What is averaged is what the module computes
+/// with: 16-bit parameters, not the fp32 copies that an optimizer may have of them.
 ///
 ///     accel::ExponentialMovingAverage ema(net, 0.999);
 ///     ...  optimizer.step(); if (accelerator.sync_gradients()) ema.update();
@@ -38,7 +39,8 @@ class ExponentialMovingAverage {
   void update();
 
   /// A scope in which the module computes with the averages. The parameters stay the same tensors:
-  /// values are exchanged, and exchanged back at the end. Do not train in it.
+  /// values are exchanged, and exchanged back at the end; an optimizer's fp32 copies are not touched.
+  /// Do not train in it.
   class Applied {
    public:
     explicit Applied(ExponentialMovingAverage& average);

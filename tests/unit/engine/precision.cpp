@@ -305,3 +305,33 @@ TEST_CASE("fp32 masters keep updates that 16 bits would round away") {
   CHECK(train(Single<bf16_true>()) == 1.0f);  // 1 - 0.001 is 1 in bfloat16
   CHECK(train(Single<with_masters<bf16_true>>()) == Catch::Approx(1 - 0.016).margin(0.002));
 }
+
+TEST_CASE("fp32 masters outlast averaged weights that were evaluated, and follow written ones") {
+  Single<with_masters<bf16_true>> accelerator;
+  auto net = std::make_shared<Weight>();
+  {
+    torch::NoGradGuard no_grad;
+    net->w.fill_(1.0);
+  }
+  torch::optim::SGD sgd(net->parameters(), 1e-3);
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  ExponentialMovingAverage average(net, 0.9);
+  const auto step = [&, &model = model, &optimizer = optimizer] {
+    accelerator.backward(model(torch::ones({})));
+    optimizer.step();
+    optimizer.zero_grad();
+  };
+  for (int i = 0; i < 16; ++i) {
+    step();
+    average.update();
+    const auto applied = average.apply();
+  }
+  const auto master = [&sgd] { return sgd.param_groups()[0].params()[0].item<double>(); };
+  CHECK(master() == Catch::Approx(1 - 0.016).margin(1e-6));
+  {
+    torch::NoGradGuard no_grad;
+    net->w.fill_(3.0);
+  }
+  step();
+  CHECK(master() == Catch::Approx(3 - 0.001).margin(1e-6));
+}

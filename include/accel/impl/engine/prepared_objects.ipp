@@ -4,6 +4,7 @@
 
 #include <accel/detail/error.hpp>
 #include <accel/engine/gradients.hpp>
+#include <accel/engine/local_sgd.hpp>
 
 #include <ATen/ATen.h>
 
@@ -182,6 +183,24 @@ void PreparedObjects::suspend_reduction(const torch::nn::Module* module, int by)
   if (!module) suspended_ += by;
   for (auto& model : models)
     if (model.module.get() == module) model.suspended = std::max(0, model.suspended + by);
+}
+
+void PreparedObjects::average_parameters(const torch::nn::Module& module, const CallSite& where) {
+  auto tensors = unique_tensors(module.parameters());
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  for (const auto& optimizer : optimizers) {
+    if (!optimizer->masters) continue;
+    for (auto& [master, parameter] : optimizer->masters()) {
+      const auto place = std::ranges::find_if(
+          tensors,
+          [&, &parameter = parameter](const auto& each) { return each.is_same(parameter); });
+      if (place == tensors.end() || master.is_same(parameter)) continue;
+      *place = master;
+      copies.emplace_back(parameter, master);
+    }
+  }
+  average_tensors(state.communicator(), tensors, where);
+  for (const auto& [parameter, master] : copies) parameter.detach().copy_(master.detach());
 }
 
 void PreparedObjects::share_buffers() {
