@@ -242,8 +242,10 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   /// `even_batches` off, streams of different lengths. A rank whose loop is over takes part in the
   /// reductions of the rest with gradients of zero, divided by the number of all ranks, as PyTorch's
   /// Join does by default; then every rank gets the model, optimizers and schedules of one that saw
-  /// the last batch. Inside, only `backward` may communicate. For one prepared model. Every rank
-  /// must call this; needs AcceleratorOptions::allow_uneven_batches.
+  /// the last batch. A window that ends early on a rank is the mean over what that rank saw. Inside,
+  /// only `backward` may communicate. For one prepared model, without ddp.sync_batch_norm,
+  /// ddp.static_graph and sync_each_batch. Every rank must call this; loaders need
+  /// AcceleratorOptions::allow_uneven_batches.
   template <class Module, std::invocable Body>
   void join_uneven_inputs(const Model<Module>& model, Body&& body)
     requires(Backend::distributed && ReducesOncePerWindow<Backend>)
@@ -371,10 +373,10 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
     detail::require_agreement(
         communicator(),
         fmt::format("backend {}\nprecision {}\naccumulation {}\ngradient_accumulation_steps {}\n"
-                    "sync_with_dataloader {}\nallow_uneven_batches {}\n",
+                    "sync_with_dataloader {}\nallow_uneven_batches {}\nsync_each_batch {}\n",
                     Backend::name, Precision::name, Accumulation::name,
                     options.gradient_accumulation_steps, options.sync_with_dataloader,
-                    options.allow_uneven_batches),
+                    options.allow_uneven_batches, options.sync_each_batch),
         "make different accelerators", "Give every rank the same policies and options");
   }
 

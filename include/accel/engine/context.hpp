@@ -92,7 +92,7 @@ class Context : public PreparedObjects {
               state.process_index());
         take(LossKind::sum);
         counted_ += count;
-        if (window.closes()) window.set_weight(weight_of(counted_));
+        if (window.closes()) weigh_window();
         return 1.0;
       }
     }
@@ -106,6 +106,23 @@ class Context : public PreparedObjects {
       if (inside_) take(LossKind::mean);
   }
 
+  /// Weights a closing window of sums whose last micro-batch had no backward, which would have done
+  /// it. To be called before gradients are finished.
+  void weigh_late() {
+    if constexpr (decltype(step)::accumulates) {
+      const auto& window = step.window();
+      if (window.kind() != LossKind::sum || !window.closes() || weighed_) return;
+      // Other ranks may have had one, and be done with their counts.
+      if constexpr (reduces)
+        detail::fail(
+            ErrorCategory::usage,
+            "accel: rank {}: the micro-batch that closes a window of losses with counts had "
+            "no backward; call backward in it too, with a sum of none and 0",
+            state.process_index());
+      weigh_window();
+    }
+  }
+
   /// Whether the losses of the last window were sums over no items, on no rank: there is nothing to
   /// step on.
   [[nodiscard]] bool nothing_counted() const noexcept { return nothing_counted_; }
@@ -114,6 +131,11 @@ class Context : public PreparedObjects {
 
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss) {
     if (!inside_) settle_scaler();
+    if constexpr (reduces)
+      if (scales_differ_ && !models_of(loss).empty()) {
+        before(JoinedCall::scale);
+        agree_on_scale();
+      }
     return scaler.scale(loss);
   }
 
@@ -139,6 +161,7 @@ class Context : public PreparedObjects {
     record.skipped = !record.finite;
     if (record.finite) kernel.step();
     stepped_ = true;
+    if constexpr (reduces) stepped_alone_ = stepped_alone_ || is_any_suspended();
   }
 
   /// Updates the scale once all optimizers of a window have stepped. That is known at the end of
@@ -147,6 +170,7 @@ class Context : public PreparedObjects {
   void settle_scaler() {
     if constexpr (Precision::needs_scaler) {
       if (!std::exchange(stepped_, false)) return;
+      scales_differ_ = std::exchange(stepped_alone_, false) || scales_differ_;
       scaler.update();
       for (const auto& optimizer : optimizers) {
         optimizer->unscaled = false;
@@ -160,14 +184,21 @@ class Context : public PreparedObjects {
     if constexpr (Backend::distributed) share_buffers();
   }
 
-  /// Takes part in the reductions of the other ranks until none has a batch left; returns the rank
-  /// whose model saw the last one.
+  /// Takes part in what the other ranks do until none has a batch left; returns the rank whose model
+  /// saw the last one.
   int shadow_all() {
+    settle_scaler();
+    if (step.window().is_open()) abandon_window();
     while (true) {
-      const auto announcement = announce(false, false);
-      if (announcement.source < 0) return source_;
-      if (announcement.counted) (void)weight_of(0);
-      shadow();
+      switch (announce(JoinedCall::none)) {
+        case JoinedCall::none: return source_;
+        case JoinedCall::count: (void)count_over_ranks(0); break;
+        case JoinedCall::scale:
+          if constexpr (Precision::needs_scaler) agree_on_scale();
+          break;
+        case JoinedCall::reduction: shadow(); break;
+        case JoinedCall::buffers: send_buffers(); break;
+      }
     }
   }
 
@@ -194,8 +225,37 @@ class Context : public PreparedObjects {
       return Nothing{};
   }
 
+  [[nodiscard]] int64_t count_over_ranks(int64_t mine) const {
+    return state.communicator().all_sum(mine);
+  }
+
+  void weigh_window() {
+    step.window().set_weight(weight_of(counted_));
+    weighed_ = true;
+  }
+
+  /// Ranks that stepped on gradients of their own have scales of their own; the sum of gradients
+  /// needs one. The smallest is safe everywhere. What waits unreduced is brought to it. Every rank
+  /// must call this.
+  void agree_on_scale() {
+    scales_differ_ = false;
+    const auto mine = scaler.state();
+    const auto least = state.communicator().all_reduce(
+        at::tensor({mine.scale, static_cast<double>(mine.growth_tracker)}), Reduction::min);
+    const GradScalerState agreed{least[0].template item<double>(),
+                                 static_cast<int64_t>(least[1].template item<double>())};
+    scaler.adopt(agreed);
+    if (agreed.scale == mine.scale) return;
+    const at::NoGradGuard no_grad;
+    for (const auto& optimizer : optimizers)
+      if (!optimizer->unscaled)
+        for (auto& gradient : gradients_of(optimizer->parameters))
+          gradient.mul_(agreed.scale / mine.scale);
+  }
+
   [[nodiscard]] double weight_of(int64_t mine) {
-    const auto all = state.communicator().all_sum(mine);
+    before(JoinedCall::count);
+    const auto all = count_over_ranks(mine);
     nothing_counted_ = all == 0;
     return all > 0 ? static_cast<double>(state.num_processes()) / static_cast<double>(all) : 0.0;
   }
@@ -212,12 +272,16 @@ class Context : public PreparedObjects {
   void reset_window() {
     settle_scaler();
     counted_ = 0;
+    weighed_ = false;
     begin_window();
   }
 
   bool inside_ = false;
-  bool stepped_ = false;  ///< an optimizer, since the scale was last updated
+  bool stepped_ = false;        ///< an optimizer, since the scale was last updated,
+  bool stepped_alone_ = false;  ///< while a model was in a scope of no_sync
+  bool scales_differ_ = false;  ///< on other ranks, perhaps
   bool nothing_counted_ = false;
+  bool weighed_ = false;       ///< this window, whose losses are sums
   bool counted_here_ = false;  ///< in this micro-batch
   int64_t counted_ = 0;        ///< items of this window's losses, on this rank
   uint64_t loader_ = 0;        ///< the iteration that this window was opened in

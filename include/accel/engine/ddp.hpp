@@ -68,6 +68,9 @@ class DataParallel {
   /// Throws Error(collective) for what came out of that backward, if a failed collective did it.
   void explain(const std::exception& failure) const;
 
+  /// Whether broadcast_buffers() communicates; the same on every rank.
+  [[nodiscard]] bool shares_buffers() const;
+
   /// Gives every rank the buffers of rank `root`. Every rank must call this.
   void broadcast_buffers(int root = 0);
 

@@ -29,8 +29,9 @@ struct GradScalerState {
   int64_t growth_tracker = 0;  ///< windows without overflow since the scale last changed
 };
 
-/// One scaler serves all optimizers of an accelerator. Ranks hold the same reduced gradients and so
-/// decide the same.
+/// One scaler serves all optimizers of an accelerator. Ranks that step on reduced gradients decide the
+/// same; those that step on their own (no_sync) do not, and agree again before they reduce
+/// (context.hpp).
 class GradScaler {
  public:
   explicit GradScaler(const GradScalerOptions& options = {});
@@ -52,6 +53,9 @@ class GradScaler {
   [[nodiscard]] int64_t growth_tracker() const noexcept { return state_.growth_tracker; }
   [[nodiscard]] const GradScalerState& state() const noexcept { return state_; }
   void load_state(const GradScalerState& state);
+
+  /// Goes on with a scale that ranks have agreed on. What was noted in this window stays.
+  void adopt(const GradScalerState& agreed) noexcept { state_ = agreed; }
 
  private:
   GradScalerOptions options_;

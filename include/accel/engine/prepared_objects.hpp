@@ -117,6 +117,8 @@ class PreparedObjects {
   /// Throws Error(numeric) on every rank where one of them has a value in a module's parameters or
   /// gradients that is not finite. Every rank must call this, but for those that join.
   void check_finite(const torch::nn::Module& module, int64_t step, const CallSite& where);
+  /// Multiplies the gradients of all models, which no backward has reduced yet.
+  void correct_unreduced(double factor);
   /// Says that an optimizer's gradients were cleared: what comes now is new.
   void cleared(OptimizerRecord& optimizer);
 
@@ -125,25 +127,37 @@ class PreparedObjects {
   /// this.
   void average_parameters(const torch::nn::Module& module, const CallSite& where);
 
-  // Loops that end at different times on different ranks (Accelerator::join_uneven_inputs): before
-  // each reduction the ranks say whether they have a batch, and those that have none take part with
-  // a loss of zero.
+  // Loops that end at different times on different ranks (Accelerator::join_uneven_inputs): a rank
+  // that has a batch says before each call to the others which one it is, so that those that have
+  // none make it too, a reduction with a loss of zero.
 
   /// Begins or ends that. One model, since a rank without a batch cannot know which one it would be.
   void join(bool joining);
-  [[nodiscard]] bool is_joining() const noexcept { return joining_; }
+  [[nodiscard]] bool windows_differ() const noexcept { return joining_; }
 
-  /// What ranks say before a reduction.
-  struct Announcement {
-    int64_t source;  ///< the highest rank that has a batch; -1: none has
-    bool counted;    ///< the loss has a count
-  };
-  Announcement announce(bool has_batch, bool counted);
+ protected:
+  /// What a loop does with the other ranks; `none` where it is over.
+  enum class JoinedCall : int64_t { none, count, scale, reduction, buffers };
+
+  /// Says that inside a join; outside nothing happens.
+  void before(JoinedCall call) {
+    if (joining_) (void)announce(call);
+  }
+  /// Says it, and returns what the ranks do that have a batch. Every rank must call this. Throws
+  /// Error(collective) where they do different things.
+  JoinedCall announce(JoinedCall mine);
 
   /// Takes part in one reduction of the other ranks.
   void shadow();
+  /// Gives every rank the buffers of rank `source_`.
+  void send_buffers();
 
- protected:
+  /// The models that a loss was computed with and that are not in a scope of no_sync. One model
+  /// needs no search.
+  [[nodiscard]] std::vector<ModelRecord*> models_of(const at::Tensor& loss);
+  /// Whether some model is in a scope of no_sync.
+  [[nodiscard]] bool is_any_suspended() const noexcept;
+
   /// Begins a window: nothing is done to its gradients yet.
   void begin_window();
   /// Clears all gradients, and forgets what was done to them.
@@ -157,9 +171,7 @@ class PreparedObjects {
   [[nodiscard]] bool is_suspended(const ModelRecord& model) const noexcept {
     return suspended_ > 0 || model.suspended > 0;
   }
-  /// The models that a loss was computed with and that are not in a scope of no_sync. One model
-  /// needs no search.
-  [[nodiscard]] std::vector<ModelRecord*> models_of(const at::Tensor& loss);
+  void arm(const std::vector<ModelRecord*>& reached, const at::Tensor& loss);
   /// Looks up which models an optimizer's parameters are of.
   void find_owners(OptimizerRecord& optimizer) const;
 

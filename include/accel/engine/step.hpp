@@ -34,7 +34,7 @@ template <AccumulationPolicy Accumulation>
 class Window {
  public:
   /// `steps` counts only where the policy leaves the number to run time.
-  explicit Window(std::int64_t steps = 1) noexcept : steps_(steps), size_(steps) {}
+  explicit Window(std::int64_t steps = 1) noexcept : steps_(steps), size_(this->steps()) {}
 
   /// Micro-batches of the next window.
   [[nodiscard]] std::int64_t steps() const noexcept {
@@ -62,12 +62,12 @@ class Window {
       seen_ = 0;
       kind_ = LossKind::none;
       weight_ = 1.0;
-      size_ = steps_;
+      size_ = steps();
     }
     ++seen_;
     ran_ = false;
     inside_ = true;
-    closes_ = last_of_loader || seen_ >= size();
+    closes_ = last_of_loader || seen_ >= size_;
   }
   /// Says that a backward comes outside of `accumulate`: where no window is open, it is one of its
   /// own, and the correction of the last is not for its gradients.
@@ -88,6 +88,15 @@ class Window {
     if (kind_ == LossKind::none) kind_ = kind;
     return kind_ == kind;
   }
+  [[nodiscard]] LossKind kind() const noexcept { return kind_; }
+  /// Makes a closing window one of the micro-batches that it has seen, so that it needs no correction
+  /// in the end. Returns what the gradients of the earlier ones are to be multiplied by for that. To
+  /// be called before the losses of the closing one.
+  [[nodiscard]] double shorten() noexcept {
+    const double factor = correction();
+    size_ = seen_;
+    return factor;
+  }
   /// What gradients of sums are multiplied by where the window closes.
   void set_weight(double weight) noexcept { weight_ = weight; }
 
@@ -99,28 +108,20 @@ class Window {
   }
 
   [[nodiscard]] std::int64_t divisor() const noexcept {
-    return inside_ && kind_ != LossKind::sum ? size() : 1;
+    return inside_ && kind_ != LossKind::sum ? size_ : 1;
   }
   /// What gradients of a closing window are multiplied by: N/k, 1 for a full one; the weight of
   /// sums.
   [[nodiscard]] double correction() const noexcept {
     if (kind_ == LossKind::sum) return closes_ ? weight_ : 1.0;
-    return closes_ && seen_ > 0 && seen_ < size()
-               ? static_cast<double>(size()) / static_cast<double>(seen_)
+    return closes_ && seen_ > 0 && seen_ < size_
+               ? static_cast<double>(size_) / static_cast<double>(seen_)
                : 1.0;
   }
 
  private:
-  /// Micro-batches of a full window: of this one, whatever the next ones are to have.
-  [[nodiscard]] std::int64_t size() const noexcept {
-    if constexpr (Accumulation::is_static)
-      return Accumulation::steps;
-    else
-      return size_;
-  }
-
   std::int64_t steps_;
-  std::int64_t size_;
+  std::int64_t size_;  ///< micro-batches of this window if it is full, whatever the next ones have
   std::int64_t seen_ = 0;
   bool closes_ = true;
   bool inside_ = false;
@@ -158,6 +159,9 @@ class Window<Accumulation> {
 ///   arm(loss), reduced()        backend that reduces: before and after a reducing backward
 ///   keep_local(loss)            backend that reduces: before another backward
 ///   sync_each_batch() -> bool   backend that reduces: whether every backward does
+///   windows_differ() -> bool    backend that reduces, accumulation: whether ranks may close a window
+///                               after different numbers of micro-batches
+///   correct_unreduced(factor)   there: multiply all gradients, before they are reduced
 ///   correct(target, factor)     accumulation: multiply the gradients of an optimizer, or of a list
 ///                               of parameters, once a window
 ///   after_window()              accumulation, scaler or backend: the window is over
@@ -180,7 +184,13 @@ class Step {
   void accumulate(Body&& body, Hooks&& hooks) {
     if constexpr (accumulates || reduces || scales) {
       hooks.enter();
-      if constexpr (accumulates) window_.begin(hooks.last_of_loader());
+      if constexpr (accumulates) {
+        window_.begin(hooks.last_of_loader());
+        // The mean over the ranks is one over means of their own: N/k is not the same on all of them.
+        if constexpr (reduces)
+          if (window_.closes() && hooks.windows_differ())
+            hooks.correct_unreduced(window_.shorten());
+      }
       const Leaving leaving{*this, hooks};
       std::forward<Body>(body)();
       if (window_.closes()) hooks.after_window();

@@ -63,7 +63,7 @@ class TrainingLoop {
   /// Every rank must call this.
   void backward(const at::Tensor& loss, bool retain_graph = false,
                 const CallSite& where = CallSite::current()) {
-    before_backward(false, where);
+    before_backward(where);
     shared_->take_mean();
     run_backward(loss, retain_graph);
   }
@@ -79,7 +79,7 @@ class TrainingLoop {
     requires(!std::same_as<Count, bool>)
   void backward(const at::Tensor& loss_sum, Count count, bool retain_graph = false,
                 const CallSite& where = CallSite::current()) {
-    before_backward(true, where);
+    before_backward(where);
     if (std::cmp_less(count, 0) || !std::in_range<int64_t>(count))
       detail::fail(ErrorCategory::usage,
                    "accel: rank {}: backward was given a loss over {} items; give the number that "
@@ -243,16 +243,12 @@ class TrainingLoop {
   std::shared_ptr<Shared> shared_;
 
  private:
-  /// What ranks tell each other before a reduction: in debug mode, that they are at the same call;
-  /// while they join, that this one has a batch.
-  void before_backward(bool counted, const CallSite& where) {
-    if constexpr (Backend::distributed) {
-      if (!sync_gradients()) return;
-      if (shared_->is_joining())
-        (void)shared_->announce(true, counted);
-      else
+  /// What ranks tell each other in debug mode before a reduction; while they join, some may be in
+  /// none.
+  void before_backward(const CallSite& where) {
+    if constexpr (Backend::distributed)
+      if (sync_gradients() && !shared_->windows_differ())
         state().communicator().compare_calls("backward", where);
-    }
   }
 
   void run_backward(const at::Tensor& loss, bool retain_graph) {
@@ -276,6 +272,7 @@ class TrainingLoop {
   /// Makes these parameters' gradients those of the whole window, without the loss scale.
   void finish(const std::vector<at::Tensor>& parameters) {
     if constexpr (Backend::distributed) shared_->require_reduced(parameters);
+    shared_->weigh_late();
     shared_->step.finish_gradients(parameters, *shared_);
     if constexpr (Precision::needs_scaler)
       for (const auto& optimizer : shared_->optimizers)

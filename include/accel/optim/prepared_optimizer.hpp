@@ -172,6 +172,7 @@ class PreparedOptimizer {
   /// Steps if this micro-batch closes its window; else does nothing. A window whose losses were sums
   /// over no items is skipped and, with a scaler, one whose gradients overflowed.
   void step() {
+    context_->weigh_late();
     if (context_->nothing_counted()) {
       kernel_->record().skipped = context_->step.sync_gradients();
       return;

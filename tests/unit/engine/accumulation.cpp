@@ -87,6 +87,33 @@ TEMPLATE_TEST_CASE("B01 losses with a count: the mean over the items of a window
   CHECK(optimizer.step_was_skipped());
 }
 
+TEST_CASE("B01 a window of losses with a count whose last micro-batch has no backward") {
+  Single<accumulate<2>> accelerator;
+  auto net = std::make_shared<Weight>();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  const auto train = [&, &model = model, &optimizer = optimizer](std::vector<float> kept) {
+    accelerator.accumulate(model, [&] {
+      if (!kept.empty()) {
+        const auto count = kept.size();
+        accelerator.backward(model(torch::tensor(kept)).sum(), count);
+      }
+      if (accelerator.sync_gradients()) {
+        CHECK(net->w.grad().item<double>() == 6.0);
+        CHECK(accelerator.clip_grad_norm_(model, 1e9).item<double>() == 2.0);
+      }
+      optimizer.step();
+      optimizer.zero_grad();
+    });
+  };
+  for (const double weight : {-0.2, -0.4}) {
+    train({1, 2, 3});
+    train({});
+    CHECK(net->w.item<double>() == Catch::Approx(weight));
+    CHECK_FALSE(optimizer.step_was_skipped());
+  }
+}
+
 TEST_CASE("a short window of losses with a count needs no correction") {
   Single<accumulate<4>> accelerator;
   auto net = std::make_shared<Weight>();

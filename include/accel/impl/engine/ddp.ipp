@@ -282,6 +282,10 @@ at::Tensor DataParallel::zero_loss() const {
   return sum;
 }
 
+bool DataParallel::shares_buffers() const {
+  return reducer_ && options_.broadcast_buffers && !module_->buffers().empty();
+}
+
 void DataParallel::broadcast_buffers(int root) {
   if (!reducer_ || !options_.broadcast_buffers) return;
   std::vector<at::Tensor> buffers;

@@ -9,6 +9,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
+#include <string_view>
 #include <utility>
 
 namespace accel {
@@ -41,7 +43,13 @@ void PreparedObjects::adopt(const std::shared_ptr<torch::nn::Module>& module, bo
 
 void PreparedObjects::arm(const at::Tensor& loss) {
   armed_.clear();
-  for (auto* model : models_of(loss)) {
+  const auto reached = models_of(loss);
+  if (!reached.empty()) before(JoinedCall::reduction);
+  arm(reached, loss);
+}
+
+void PreparedObjects::arm(const std::vector<ModelRecord*>& reached, const at::Tensor& loss) {
+  for (auto* model : reached) {
     model->replica->arm(loss);
     armed_.push_back(model);
   }
@@ -172,6 +180,13 @@ void PreparedObjects::check_finite(const torch::nn::Module& module, int64_t step
   if (reduced && !known->watch) known->watch = std::make_unique<GradientWatch>(module);
 }
 
+void PreparedObjects::correct_unreduced(double factor) {
+  if (factor == 1.0) return;
+  const at::NoGradGuard no_grad;
+  for (const auto& model : models)
+    for (auto& gradient : gradients_of(model.parameters)) gradient.mul_(factor);
+}
+
 void PreparedObjects::cleared(OptimizerRecord& optimizer) {
   optimizer.unscaled = optimizer.stepped = optimizer.stale = false;
   optimizer.cleared_at = reductions_;
@@ -183,6 +198,10 @@ void PreparedObjects::suspend_reduction(const torch::nn::Module* module, int by)
   if (!module) suspended_ += by;
   for (auto& model : models)
     if (model.module.get() == module) model.suspended = std::max(0, model.suspended + by);
+}
+
+bool PreparedObjects::is_any_suspended() const noexcept {
+  return std::ranges::any_of(models, [this](const auto& model) { return is_suspended(model); });
 }
 
 void PreparedObjects::average_parameters(const torch::nn::Module& module, const CallSite& where) {
@@ -205,36 +224,73 @@ void PreparedObjects::average_parameters(const torch::nn::Module& module, const 
 
 void PreparedObjects::share_buffers() {
   if (!std::exchange(buffers_differ_, false)) return;
+  if (joining_ && std::ranges::any_of(
+                      models, [](const auto& model) { return model.replica->shares_buffers(); }))
+    (void)announce(JoinedCall::buffers);
+  send_buffers();
+}
+
+void PreparedObjects::send_buffers() {
   for (auto& model : models) model.replica->broadcast_buffers(source_);
 }
 
 void PreparedObjects::join(bool joining) {
-  if (joining && (models.size() != 1 || options.ddp.sync_batch_norm || joining_))
+  if (joining && (models.size() != 1 || joining_))
+    detail::fail(
+        ErrorCategory::usage,
+        "accel: rank {}: join_uneven_inputs is for one prepared model and not nested; there "
+        "are {}",
+        state.process_index(), models.size());
+  // Each of them needs what a rank without a batch cannot give: statistics, the graph of the others,
+  // or the gradients that its own window has so far.
+  const std::string_view hindrance = options.ddp.sync_batch_norm ? "ddp.sync_batch_norm"
+                                     : options.ddp.static_graph  ? "ddp.static_graph"
+                                     : options.sync_each_batch   ? "sync_each_batch"
+                                                                 : "";
+  if (joining && !hindrance.empty())
     detail::fail(ErrorCategory::usage,
-                 "accel: rank {}: join_uneven_inputs is for one prepared model, without "
-                 "sync_batch_norm and not nested; there are {}",
-                 state.process_index(), models.size());
+                 "accel: rank {}: join_uneven_inputs does not go with {}, in which a rank that has "
+                 "no batch left cannot take part; leave the option off, or even the batches",
+                 state.process_index(), hindrance);
   joining_ = joining;
-  if (!joining) source_ = 0;
+  if (joining) return;
+  // Whatever was not shared comes with the state of the rank that saw the last batch.
+  buffers_differ_ = false;
+  source_ = 0;
 }
 
-PreparedObjects::Announcement PreparedObjects::announce(bool has_batch, bool counted) {
-  const auto mine = at::tensor({has_batch ? state.process_index() : -1, counted ? 1 : 0});
-  const auto all = state.communicator().all_reduce(mine, Reduction::max);
-  const Announcement announcement{all[0].item<int64_t>(), all[1].item<int64_t>() != 0};
-  if (announcement.source >= 0) source_ = static_cast<int>(announcement.source);
-  return announcement;
+PreparedObjects::JoinedCall PreparedObjects::announce(JoinedCall mine) {
+  const bool has_batch = mine != JoinedCall::none;
+  const auto call = static_cast<int64_t>(mine);
+  const int64_t rank = has_batch ? state.process_index() : -1;
+  // One message: the highest rank that has a batch, and the largest and (negated) smallest of what
+  // those call.
+  const auto all = state.communicator().all_reduce(
+      at::tensor({rank, call, has_batch ? -call : std::numeric_limits<int64_t>::min()}),
+      Reduction::max);
+  const auto source = all[0].item<int64_t>();
+  if (source < 0) return JoinedCall::none;
+  if (all[1].item<int64_t>() != -all[2].item<int64_t>())
+    detail::fail(ErrorCategory::collective,
+                 "accel: rank {}: inside join_uneven_inputs, ranks that have batches are at "
+                 "different calls; every rank must call backward, and give counts, alike",
+                 state.process_index());
+  source_ = static_cast<int>(source);
+  return static_cast<JoinedCall>(all[1].item<int64_t>());
 }
 
 void PreparedObjects::shadow() {
   auto& model = models.front();
+  const auto clear = [&model] {
+    for (auto& parameter : model.parameters) parameter.mutable_grad().reset();
+  };
+  clear();  // a loop that clears at its head leaves the gradients of its last step
   if (const auto loss = model.replica->zero_loss(); loss.defined()) {
-    arm(loss);
+    arm({&model}, loss);
     loss.backward();
     reduced();
   }
-  for (auto& parameter : model.parameters) parameter.mutable_grad().reset();
-  share_buffers();
+  clear();
 }
 
 void PreparedObjects::begin_window() {
