@@ -71,17 +71,19 @@ class SyncBatchNorm : public torch::autograd::Function<SyncBatchNorm> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
                             const std::optional<at::Tensor>& weight,
-                            const std::optional<at::Tensor>& bias, const at::Tensor& running_mean,
-                            const at::Tensor& running_var, double momentum, double epsilon) {
+                            const std::optional<at::Tensor>& bias,
+                            const std::optional<at::Tensor>& running_mean,
+                            const std::optional<at::Tensor>& running_var, double momentum,
+                            double epsilon) {
     const auto& communicator = *current;
     const auto wide = at::promote_types(input.scalar_type(), at::kFloat);
     const auto values = input.to(wide);
     const auto [mean, variance, count] = statistics_of_all(values, communicator);
-    if (running_mean.defined() && count > 0) {
-      running_mean.mul_(1 - momentum).add_(mean.to(running_mean.scalar_type()), momentum);
+    if (running_mean && running_var && count > 0) {
+      running_mean->mul_(1 - momentum).add_(mean.to(running_mean->scalar_type()), momentum);
       const double unbiased = count > 1 ? count / (count - 1) : 1.0;
-      running_var.mul_(1 - momentum)
-          .add_((variance * unbiased).to(running_var.scalar_type()), momentum);
+      running_var->mul_(1 - momentum)
+          .add_((variance * unbiased).to(running_var->scalar_type()), momentum);
     }
     const auto inverse = (variance + epsilon).rsqrt();
     auto output = (values - along_channels(mean, values)) * along_channels(inverse, values);
@@ -155,9 +157,9 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
   const auto given = [](const std::optional<at::Tensor>& tensor) {
     return tensor && tensor->defined() ? tensor : std::optional<at::Tensor>();
   };
-  return SyncBatchNorm::apply(input, given(weight), given(bias),
-                              given(running_mean).value_or(at::Tensor()),
-                              given(running_var).value_or(at::Tensor()), momentum, epsilon);
+  // A custom function takes no undefined tensor, only none.
+  return SyncBatchNorm::apply(input, given(weight), given(bias), given(running_mean),
+                              given(running_var), momentum, epsilon);
 }
 
 /// Instance normalization calls batch_norm with the samples as channels: those of this rank.
