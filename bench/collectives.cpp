@@ -44,23 +44,29 @@ struct Row {
   int repetitions;
 };
 
-/// The buffers of a row: what is reduced in place or gathered, and the large or small other end.
+/// The buffers of a row: what is reduced in place or gathered, the same in shared memory, and the
+/// large or small other end.
 struct Buffers {
-  at::Tensor input, output;
-  Buffers(const Row& row, int ranks)
+  at::Tensor input, shared, output;
+  Buffers(const Row& row, accel::ShmBackend& shm, int ranks)
       : input(at::ones({row.bytes / 4})),
+        shared(shm.allocateTensor(row.bytes / 4, at::kFloat)),
         output(row.operation == Operation::all_gather ? at::zeros({row.bytes / 4 * ranks})
                                                       : at::zeros({row.bytes / 4 / ranks})) {}
 };
 
 using Peer = std::function<void(const Row&, Buffers&)>;
 
-void through_c10d(c10d::Backend& backend, const Row& row, Buffers& buffers) {
+/// The peer whose buffers lie in shared memory.
+constexpr const char* in_place = "shared";
+
+void through_c10d(c10d::Backend& backend, const Row& row, Buffers& buffers,
+                  bool is_shared = false) {
   c10d::AllreduceOptions all_reduce;
   c10d::AllgatherOptions all_gather;
   c10d::ReduceScatterOptions reduce_scatter;
   all_reduce.asyncOp = all_gather.asyncOp = reduce_scatter.asyncOp = false;
-  Tensors list{buffers.input};
+  Tensors list{is_shared ? buffers.shared : buffers.input};
   switch (row.operation) {
     case Operation::all_reduce: backend.allreduce(list, all_reduce)->wait(); break;
     case Operation::all_gather:
@@ -97,16 +103,17 @@ void through_mpi(const Row& row, Buffers& buffers) {
 std::map<std::string, std::vector<double>> measure(const Row& row,
                                                    const std::map<std::string, Peer>& peers,
                                                    accel::ShmBackend& clock) {
-  Buffers buffers(row, clock.getSize());
+  Buffers buffers(row, clock, clock.getSize());
   std::vector<std::string> order;
   for (int i = 0; i < row.repetitions; ++i)
-    for (const auto& [name, peer] : peers) order.push_back(name);
+    for (const auto& [name, peer] : peers)
+      if (name != in_place || row.operation == Operation::all_reduce) order.push_back(name);
   std::shuffle(order.begin(), order.end(), std::mt19937(1));
   c10d::BarrierOptions barrier;
   barrier.asyncOp = false;
   std::vector<double> times;
   for (const auto& name : order) {
-    buffers.input.fill_(1);
+    (name == in_place ? buffers.shared : buffers.input).fill_(1);
     clock.barrier(barrier)->wait();
     const auto start = Clock::now();
     peers.at(name)(row, buffers);
@@ -160,6 +167,7 @@ int main(int argc, char** argv) {
   std::map<std::string, Peer> peers{
       {"gloo", [&](const Row& row, Buffers& buffers) { through_c10d(gloo, row, buffers); }},
       {"shm", [&](const Row& row, Buffers& buffers) { through_c10d(shm, row, buffers); }},
+      {in_place, [&](const Row& row, Buffers& buffers) { through_c10d(shm, row, buffers, true); }},
       {"memcpy", [copy = at::Tensor()](const Row& row, Buffers& buffers) mutable {
          if (!copy.defined() || copy.numel() != buffers.input.numel())
            copy = at::zeros_like(buffers.input);
@@ -190,13 +198,19 @@ int main(int argc, char** argv) {
       if (!speaks) continue;
       const auto* name = names[static_cast<int>(operation)];
       fmt::print("{:>15} {:>6}", name, size_text(bytes));
-      for (const auto& [peer, time] : median) fmt::print("{:>10.1f}", time);
+      for (const auto& [peer, call] : peers)
+        fmt::print("{:>10}", median.contains(peer) ? fmt::format("{:.1f}", median[peer]) : "");
       fmt::print("{:>12.2f}{:>12.2f}\n", median["gloo"] / median["shm"],
                  median["shm"] / median["memcpy"]);
       std::fflush(stdout);
       if (bytes != 25 << 20 && !(operation == Operation::all_reduce && bytes == 64 << 10)) continue;
       figures += fmt::format("figure collectives/{}_{}_vs_gloo {:.2f} ratio\n", name,
                              size_text(bytes), median["gloo"] / median["shm"]);
+      if (median.contains(in_place) && bytes == 25 << 20)
+        figures += fmt::format("figure collectives/{}_{}_shared_vs_gloo {:.2f} ratio\n", name,
+                               size_text(bytes), median["gloo"] / median[in_place]) +
+                   fmt::format("figure collectives/{}_{}_shared_vs_memcpy {:.2f} ratio\n", name,
+                               size_text(bytes), median[in_place] / median["memcpy"]);
       if (median.contains("mpi"))
         figures += fmt::format("figure collectives/{}_{}_vs_mpi {:.2f} ratio\n", name,
                                size_text(bytes), median["mpi"] / median["shm"]);

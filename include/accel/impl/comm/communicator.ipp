@@ -116,11 +116,20 @@ struct Header {
 };
 static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) % sizeof(int64_t) == 0);
 
+/// For an operation that is waited for at once: some backends then run it in this thread.
+template <class Options>
+Options awaited() {
+  Options options;
+  options.asyncOp = false;
+  return options;
+}
+
 /// Runs one collective and turns what c10d throws into a sentence.
 template <class Start>
 void run(const char* what, const Communicator& communicator, Start&& start) {
   try {
-    start()->wait();
+    // A backend that has waited itself may give no work.
+    if (const auto work = start()) work->wait();
   } catch (const std::exception& error) {
     communicator.fail_operation(what, error);
   }
@@ -148,8 +157,9 @@ std::vector<Header> exchange(const Communicator& communicator, const Header& min
   auto in = at::empty({length}, at::kLong);
   std::memcpy(in.mutable_data_ptr(), &mine, sizeof mine);
   auto out = at::empty({communicator.size() * length}, at::kLong);
-  run(mine.call.name(), communicator,
-      [&] { return communicator.group()->_allgather_base(out, in, {}); });
+  run(mine.call.name(), communicator, [&] {
+    return communicator.group()->_allgather_base(out, in, awaited<c10d::AllgatherOptions>());
+  });
   std::vector<Header> headers(static_cast<size_t>(communicator.size()));
   std::memcpy(headers.data(), out.const_data_ptr(), headers.size() * sizeof(Header));
   if (std::ranges::all_of(headers, [&](const Header& header) { return header.call == mine.call; }))
@@ -208,8 +218,10 @@ std::vector<std::string> exchange_bytes(const Communicator& communicator,
   auto padded = at::zeros({longest}, at::kByte);
   std::memcpy(padded.mutable_data_ptr(), bytes.data(), bytes.size());
   auto gathered = at::empty({std::ssize(headers) * longest}, at::kByte);
-  run(call.name(), communicator,
-      [&] { return communicator.group()->_allgather_base(gathered, padded, {}); });
+  run(call.name(), communicator, [&] {
+    return communicator.group()->_allgather_base(gathered, padded,
+                                                 awaited<c10d::AllgatherOptions>());
+  });
   const auto* place = static_cast<const char*>(gathered.const_data_ptr());
   for (size_t rank = 0; rank < all.size(); ++rank, place += longest)
     all[rank].assign(place, static_cast<size_t>(headers[rank].sizes[0]));
@@ -280,7 +292,7 @@ at::Tensor Communicator::all_reduce(const at::Tensor& tensor, Reduction reductio
   if (type == at::kBool && reduction == Reduction::sum) reduction = Reduction::max;
   if (values.numel() > 0) {
     std::vector<at::Tensor> tensors{values};
-    c10d::AllreduceOptions options;
+    auto options = awaited<c10d::AllreduceOptions>();
     options.reduceOp = operation(reduction);
     run("reduce", *this, [&] { return group.allreduce(tensors, options); });
   }
@@ -311,7 +323,8 @@ at::Tensor Communicator::all_gather(const at::Tensor& tensor, const CallSite& wh
     // Bytes are gathered: every dtype travels, whatever the backend can add.
     auto in = rows.view({-1}).view(at::kByte);
     auto out = all.view({-1}).view(at::kByte);
-    run("gather", *this, [&] { return group._allgather_base(out, in, {}); });
+    run("gather", *this,
+        [&] { return group._allgather_base(out, in, awaited<c10d::AllgatherOptions>()); });
   }
   if (even) return all;
   std::vector<at::Tensor> parts;
@@ -332,7 +345,7 @@ at::Tensor Communicator::broadcast(const at::Tensor& tensor, int root, const Cal
   if (!connection_ || copy.numel() == 0) return copy;
   auto& group = *connection_->group;
   std::vector<at::Tensor> bytes{copy.view({-1}).view(at::kByte)};
-  c10d::BroadcastOptions options;
+  auto options = awaited<c10d::BroadcastOptions>();
   options.rootRank = root;
   run("broadcast", *this, [&] { return group.broadcast(bytes, options); });
   return copy;

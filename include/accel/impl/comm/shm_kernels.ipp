@@ -141,20 +141,25 @@ T apply(T a, T b) {
   if constexpr (combine == Combine::sum || combine == Combine::average) return add(a, b);
   if constexpr (combine == Combine::product) return multiply(a, b);
   // A comparison with NaN is false: b comes through where it is one, and a by its own test.
-  if constexpr (combine == Combine::min) return (a < b) | (a != a) ? a : b;
-  if constexpr (combine == Combine::max) return (a > b) | (a != a) ? a : b;
+  if constexpr (combine == Combine::min) return ((a < b) | (a != a)) ? a : b;
+  if constexpr (combine == Combine::max) return ((a > b) | (a != a)) ? a : b;
   if constexpr (combine == Combine::bit_and) return static_cast<T>(a & b);
   if constexpr (combine == Combine::bit_or) return static_cast<T>(a | b);
   if constexpr (combine == Combine::bit_xor) return static_cast<T>(a ^ b);
 }
 
-// `ivdep`: `out` is one of the inputs or none; an element depends on those of its own place only.
+// `out` is one of the inputs or none; an element depends on those of its own place only.
+#ifdef __clang__
+#define ACCEL_ELEMENTWISE  // compares the addresses first
+#else
+#define ACCEL_ELEMENTWISE _Pragma("GCC ivdep")
+#endif
 
 template <class T, Combine combine>
 ACCEL_CLONES void of_two(T* out, const T* a, const T* b, std::size_t count, std::size_t divisor) {
   using S = Stored<T>;
   const auto scale = static_cast<float>(divisor);
-#pragma GCC ivdep
+  ACCEL_ELEMENTWISE
   for (std::size_t i = 0; i < count; ++i) {
     auto value = apply<combine>(S::load(a[i]), S::load(b[i]));
     if constexpr (combine == Combine::average) value /= static_cast<decltype(value)>(scale);
@@ -164,13 +169,13 @@ ACCEL_CLONES void of_two(T* out, const T* a, const T* b, std::size_t count, std:
 
 template <class T, Combine combine>
 ACCEL_CLONES void into(typename Stored<T>::Wide* sum, const T* next, std::size_t count) {
-#pragma GCC ivdep
+  ACCEL_ELEMENTWISE
   for (std::size_t i = 0; i < count; ++i) sum[i] = apply<combine>(sum[i], Stored<T>::load(next[i]));
 }
 
 template <class T>
 ACCEL_CLONES void load(typename Stored<T>::Wide* sum, const T* first, std::size_t count) {
-#pragma GCC ivdep
+  ACCEL_ELEMENTWISE
   for (std::size_t i = 0; i < count; ++i) sum[i] = Stored<T>::load(first[i]);
 }
 
@@ -178,7 +183,7 @@ template <class T, Combine combine>
 ACCEL_CLONES void store(T* out, const typename Stored<T>::Wide* sum, std::size_t count,
                         std::size_t divisor) {
   const auto scale = static_cast<float>(divisor);
-#pragma GCC ivdep
+  ACCEL_ELEMENTWISE
   for (std::size_t i = 0; i < count; ++i) {
     auto value = sum[i];
     if constexpr (combine == Combine::average) value /= static_cast<decltype(value)>(scale);
