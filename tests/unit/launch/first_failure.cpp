@@ -95,13 +95,14 @@ TEST_CASE("peers that fail while they are being stopped are named after the firs
 
 TEST_CASE("the first failure is the first in time, also if the launcher was not looking") {
   // Rank 1 stops the keeper of the job and fails; then rank 0 fails, whose process is the older
-  // one. Only then the keeper runs again and finds both.
+  // one. Only then the keeper runs again and finds both. (The pause: the system shows a process as a
+  // zombie a moment before it tells those that wait for it.)
   const ScratchFolder folder;
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
   LaunchedJob job(shell({"--num_processes", "2"},
                         "if [ $RANK = 1 ]; then kill -STOP $PPID; echo $$ > $FIFO; exit 3; fi; "
                         "read peer < $FIFO; until grep -q ') Z ' /proc/$peer/stat; do :; done; "
-                        "echo $$ $PPID; exit 4"),
+                        "sleep 0.1; echo $$ $PPID; exit 4"),
                   [&] { ::setenv("FIFO", (folder / "fifo").c_str(), 1); });
   const auto pids = job.line();
   const auto space = pids.find(' ');
