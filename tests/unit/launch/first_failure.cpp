@@ -95,15 +95,16 @@ TEST_CASE("peers that fail while they are being stopped are named after the firs
 
 TEST_CASE("the first failure is the first in time, also if the launcher was not looking") {
   // Rank 1 stops the keeper of the job and fails; then rank 0 fails, whose process is the older
-  // one. Only then the keeper runs again and finds both. (The pause: the system shows a process as a
-  // zombie a moment before it tells those that wait for it.)
+  // one. Only then the keeper runs again and finds both. (The pauses: the keeper has to have begun to
+  // wait for both, and the system shows a zombie a moment before it tells those that wait.)
   const ScratchFolder folder;
   REQUIRE(::mkfifo((folder / "fifo").c_str(), 0600) == 0);
-  LaunchedJob job(shell({"--num_processes", "2"},
-                        "if [ $RANK = 1 ]; then kill -STOP $PPID; echo $$ > $FIFO; exit 3; fi; "
-                        "read peer < $FIFO; until grep -q ') Z ' /proc/$peer/stat; do :; done; "
-                        "sleep 0.1; echo $$ $PPID; exit 4"),
-                  [&] { ::setenv("FIFO", (folder / "fifo").c_str(), 1); });
+  LaunchedJob job(
+      shell({"--num_processes", "2"},
+            "if [ $RANK = 1 ]; then sleep 0.5; kill -STOP $PPID; echo $$ > $FIFO; exit 3; fi; "
+            "read peer < $FIFO; until grep -q ') Z ' /proc/$peer/stat; do :; done; "
+            "sleep 0.1; echo $$ $PPID; exit 4"),
+      [&] { ::setenv("FIFO", (folder / "fifo").c_str(), 1); });
   const auto pids = job.line();
   const auto space = pids.find(' ');
   await_zombie(std::stoi(pids.substr(0, space)));
