@@ -48,10 +48,10 @@ class ShmBackend : public c10d::Backend {
     detail::RingOptions ring{};  ///< an arena as large as the memory of the host, up to 16 GiB
   };
 
-  /// Whether all ranks can share memory. Every rank must call this, with a store that nothing else
-  /// uses.
-  [[nodiscard]] static bool is_possible(c10d::Store& store, int rank, int size,
-                                        std::chrono::milliseconds timeout);
+  /// Why the ranks cannot share memory, the same on all of them; empty where they can. Every rank must
+  /// call this, with a store that nothing else uses.
+  [[nodiscard]] static std::string obstacle(c10d::Store& store, int rank, int size,
+                                            std::chrono::milliseconds timeout);
 
   /// Every rank must construct, with a store that nothing else uses. Throws Error(collective) where
   /// a rank does not come within startup_timeout.

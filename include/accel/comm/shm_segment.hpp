@@ -13,14 +13,6 @@
 
 namespace accel::detail {
 
-/// Whether this platform has such memory.
-inline constexpr bool has_shared_memory =
-#ifdef __linux__
-    true;
-#else
-    false;
-#endif
-
 /// Says which processes can share memory with this one: equal texts, and only those. The boot of the
 /// machine and the namespaces of network, processes and users; a host's name says nothing of this.
 [[nodiscard]] std::string host_identity();

@@ -268,7 +268,9 @@ c10d::ProcessGroup::BackendType set_cpu_backend(c10d::ProcessGroup& group,
   using Type = c10d::ProcessGroup::BackendType;
   if (transport != Transport::gloo) {
     const auto place = c10::make_intrusive<c10d::PrefixStore>("shared_memory", store);
-    if (ShmBackend::is_possible(*place, ranks.rank, ranks.size, options.startup_timeout)) {
+    const auto obstacle =
+        ShmBackend::obstacle(*place, ranks.rank, ranks.size, options.startup_timeout);
+    if (obstacle.empty()) {
       auto shm = c10::make_intrusive<ShmBackend::Options>(options.startup_timeout,
                                                           options.collective_timeout);
       group.setBackend(c10::DeviceType::CPU, Type::CUSTOM,
@@ -276,11 +278,16 @@ c10d::ProcessGroup::BackendType set_cpu_backend(c10d::ProcessGroup& group,
       return Type::CUSTOM;
     }
     if (transport == Transport::shared_memory)
-      fail(ErrorCategory::config,
-           "accel: rank {} of {}: shared memory was asked for, and the ranks are not all on one "
-           "host "
-           "with one network, process and user namespace; transport or ACCEL_TRANSPORT may be gloo",
-           ranks.rank, ranks.size);
+      fail(
+          ErrorCategory::config,
+          "accel: rank {} of {}: shared memory was asked for, and {}; transport or ACCEL_TRANSPORT "
+          "may be gloo",
+          ranks.rank, ranks.size, obstacle);
+    if (ranks.rank == 0 && ranks.local_size == ranks.size)
+      fmt::print(stderr,
+                 "accel: rank 0 of {}: CPU tensors travel over Gloo and not through shared memory, "
+                 "since {}\n",
+                 ranks.size, obstacle);
   }
   group.setBackend(c10::DeviceType::CPU, Type::GLOO, open_gloo(store, ranks, options));
   return Type::GLOO;

@@ -87,15 +87,31 @@ void keep_apart(FlatTensor& read, std::size_t own, const std::vector<std::byte*>
 
 }  // namespace
 
-bool ShmBackend::is_possible(c10d::Store& store, int rank, int size, milliseconds timeout) {
-  if (!detail::has_shared_memory) return false;
-  const auto key = [](int of) { return fmt::format("host/{}", of); };
-  store.set(key(rank), bytes_of(detail::host_identity()));
-  std::vector<std::string> keys;
-  for (int each = 0; each < size; ++each) keys.push_back(key(each));
-  store.wait(keys, timeout);
-  const auto first = store.get(key(0));
-  return std::ranges::all_of(keys, [&](const auto& each) { return store.get(each) == first; });
+std::string ShmBackend::obstacle(c10d::Store& store, int rank, int size, milliseconds timeout) {
+  const auto key = [](const char* what, int of) { return fmt::format("{}/{}", what, of); };
+  std::string lack;
+  try {
+    (void)detail::make_shared_memory(1);
+  } catch (const Error& error) {
+    lack = error.what();
+  }
+  store.set(key("lack", rank), bytes_of(lack));
+  store.set(key("host", rank), bytes_of(detail::host_identity()));
+  std::vector<std::string> lacks, hosts;
+  for (int each = 0; each < size; ++each) {
+    lacks.push_back(key("lack", each));
+    hosts.push_back(key("host", each));
+  }
+  store.wait(hosts, timeout);
+  for (int each = 0; each < size; ++each)
+    if (const auto text = text_of(store.get(lacks[static_cast<std::size_t>(each)])); !text.empty())
+      return fmt::format("rank {} has none: {}", each, text);
+  const auto first = store.get(hosts[0]);
+  const bool one_host =
+      std::ranges::all_of(hosts, [&](const auto& each) { return store.get(each) == first; });
+  return one_host
+             ? ""
+             : "the ranks are not all on one host with one network, process and user namespace";
 }
 
 ShmBackend::Options::Options(milliseconds startup, milliseconds collective)

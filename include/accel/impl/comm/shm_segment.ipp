@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 [[noreturn]] void fail_with_errno(const char* what) {
   const int problem = errno;
   fail(ErrorCategory::collective,
-       "accel: shared memory between the ranks of this host: {} failed: {}; ACCEL_CPU_COMM=gloo "
+       "accel: shared memory between the ranks of this host: {} failed: {}; ACCEL_TRANSPORT=gloo "
        "does "
        "without it",
        what, std::strerror(problem));
