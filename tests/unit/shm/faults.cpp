@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr int ranks = 3;
-constexpr auto deadline = 1500ms;
+constexpr auto deadline = 3000ms;
 
 enum class Fault { kill, stop, other_call };
 
