@@ -127,6 +127,7 @@ class ShmRing {
   void await(int peer, WaitWord Control::* word, std::uint32_t target);
   void await_free(std::uint32_t step);
   void finish(std::uint32_t steps);
+  [[noreturn]] void stop_and_fail(const std::string& why);
   [[noreturn]] void fail_as_different(const Collective& mine);
   [[nodiscard]] std::string place_of(int rank) const;
   template <class Do>
@@ -142,9 +143,13 @@ class ShmRing {
   void reduce_in_arenas(const Collective& mine);
   void meet();
 
-  std::byte* memory_;
   RingOptions options_;
   ShmPeers peers_;
+  // Where things lie in the shared memory.
+  Control* controls_;
+  std::uint64_t* lengths_;
+  std::byte* slots_;
+  std::byte* arenas_;
   std::uint32_t step_ = 0;  ///< steps of all collectives before this one
   std::uint64_t sequence_ = 0;
   // Of the collective under way, for what is said where it fails.

@@ -38,6 +38,21 @@ Piece piece_of(std::size_t whole, std::size_t piece, std::uint32_t step) {
   return {begin, std::min(piece, whole - begin)};
 }
 
+/// Reduces `bytes` of the inputs into `out`, and copies the result to each of `copies`: in blocks that
+/// stay in the first cache between the two.
+void reduce_and_copy(Reduce function, std::size_t width, std::byte* out,
+                     const std::vector<const std::byte*>& inputs,
+                     const std::vector<std::byte*>& copies, std::size_t bytes) {
+  constexpr std::size_t block = 16 << 10;
+  auto from = inputs;
+  for (std::size_t offset = 0; offset < bytes; offset += block) {
+    const auto length = std::min(block, bytes - offset);
+    for (std::size_t each = 0; each < inputs.size(); ++each) from[each] = inputs[each] + offset;
+    function(out + offset, from, length / width, inputs.size());
+    for (auto* copy : copies) copy_bytes(copy + offset, out + offset, length);
+  }
+}
+
 constexpr int everybody = -1;
 constexpr std::size_t small_bytes = 64 << 10;  ///< up to here every rank reduces all itself
 constexpr std::size_t small_bytes_of_two = 1 << 20;
@@ -62,8 +77,8 @@ std::string Collective::text() const {
 /// of another that has not read this yet, and never two.
 struct ShmRing::Announcement {
   std::atomic<std::uint64_t> sequence, operation, count;
-  std::atomic<std::uint64_t>
-      place;  ///< of the data in the arena, counted from 1; 0 where elsewhere
+  /// Of the data in the arena, counted from 1; 0 where it lies elsewhere.
+  std::atomic<std::uint64_t> place;
 
   void set(const Collective& mine, std::uint64_t number, std::uint64_t where) {
     place.store(where, std::memory_order_relaxed);
@@ -112,27 +127,25 @@ std::size_t ShmRing::bytes_needed(int size, const RingOptions& options) {
 }
 
 ShmRing::ShmRing(std::byte* memory, int rank, int size, const RingOptions& options)
-    : memory_(memory), options_(options), peers_(memory, rank, size) {}
-
-ShmRing::Control& ShmRing::control(int rank) const {
-  const Layout layout(size(), sizeof(Control), options_);
-  return reinterpret_cast<Control*>(memory_ + layout.control)[rank];
+    : options_(options), peers_(memory, rank, size) {
+  const Layout layout(size, sizeof(Control), options);
+  controls_ = reinterpret_cast<Control*>(memory + layout.control);
+  lengths_ = reinterpret_cast<std::uint64_t*>(memory + layout.lengths);
+  slots_ = memory + layout.slots;
+  arenas_ = memory + layout.arenas;
 }
+
+ShmRing::Control& ShmRing::control(int rank) const { return controls_[rank]; }
 std::uint64_t* ShmRing::lengths_of(int rank) const {
-  const Layout layout(size(), sizeof(Control), options_);
   const auto row = static_cast<std::size_t>(rank) * 2 + sequence_ % 2;
-  return reinterpret_cast<std::uint64_t*>(memory_ + layout.lengths) +
-         row * 2 * static_cast<std::size_t>(size());
+  return lengths_ + row * 2 * static_cast<std::size_t>(size());
 }
 std::byte* ShmRing::slot(int rank, std::uint32_t step) const {
-  const Layout layout(size(), sizeof(Control), options_);
   const auto index = static_cast<std::size_t>(rank) * options_.slots + step % options_.slots;
-  return memory_ + layout.slots + index * options_.slot_bytes;
+  return slots_ + index * options_.slot_bytes;
 }
 std::byte* ShmRing::arena_of(int rank) const {
-  const Layout layout(size(), sizeof(Control), options_);
-  return memory_ + layout.arenas +
-         static_cast<std::size_t>(rank) * round_up(options_.arena_bytes, 4096);
+  return arenas_ + static_cast<std::size_t>(rank) * round_up(options_.arena_bytes, 4096);
 }
 std::span<std::byte> ShmRing::arena() const { return {arena_of(rank()), options_.arena_bytes}; }
 std::uint64_t ShmRing::place_in_arena(const std::byte* data, std::size_t bytes) const {
@@ -165,19 +178,22 @@ void ShmRing::compare(const Collective& mine) {
   if (!same) fail_as_different(mine);
 }
 
+/// Tells the others why this rank stops, and throws it.
+void ShmRing::stop_and_fail(const std::string& why) {
+  peers_.stop(why);
+  throw Error(ErrorCategory::collective, why);
+}
+
 void ShmRing::fail_as_different(const Collective& mine) {
   std::vector<std::string> calls;
   for (int each = 0; each < size(); ++each)
     calls.push_back(
         fmt::format("rank {}: {}", each,
                     (each == rank() ? mine : control(each).announced[sequence_ % 2].get()).text()));
-  const Error error(
-      ErrorCategory::collective,
+  stop_and_fail(
       fmt::format("accel: rank {} of {}: ranks are not at the same call ({}), collective {} of the "
                   "group. Every rank must make the same collective calls in the same order",
                   rank(), size(), fmt::join(calls, "; "), sequence_));
-  peers_.stop(error.what());
-  throw error;
 }
 
 std::string ShmRing::place_of(int peer) const {
@@ -303,24 +319,15 @@ void ShmRing::reduce_in_arenas(const Collective& mine) {
   const auto function = reduce_function(mine.element, mine.combine);
   const auto [begin, length] = piece_of(bytes, round_up((bytes + ranks - 1) / ranks, cache_line),
                                         static_cast<std::uint32_t>(rank()));
-  std::vector<std::byte*> places;
-  for (int each = 0; each < size(); ++each)
-    places.push_back(arena_of(each) +
-                     control(each).announced[sequence_ % 2].place.load(std::memory_order_relaxed) -
-                     1 + begin);
-  const auto self = static_cast<std::size_t>(rank());
-  std::vector<const std::byte*> inputs(ranks);
-  // Blocks that stay in the first cache between the sum and its copies.
-  constexpr std::size_t block = 16 << 10;
-  for (std::size_t offset = 0; offset < length; offset += block) {
-    const auto size_of_block = std::min(block, length - offset);
-    for (std::size_t each = 0; each < ranks; ++each) inputs[each] = places[each] + offset;
-    function(places[self] + offset, inputs, size_of_block / width, ranks);
-    for_peers([&](int peer) {
-      copy_bytes(places[static_cast<std::size_t>(peer)] + offset, places[self] + offset,
-                 size_of_block);
-    });
-  }
+  const auto place = [&, offset = begin](int of) {
+    const auto& announced = control(of).announced[sequence_ % 2];
+    return arena_of(of) + announced.place.load(std::memory_order_relaxed) - 1 + offset;
+  };
+  std::vector<const std::byte*> inputs;
+  for (int each = 0; each < size(); ++each) inputs.push_back(place(each));
+  std::vector<std::byte*> copies;
+  for_peers([&](int peer) { copies.push_back(place(peer)); });
+  reduce_and_copy(function, width, place(rank()), inputs, copies, length);
   meet();
 }
 
@@ -337,8 +344,7 @@ void ShmRing::reduce_flat(std::byte* data, const Collective& mine, bool keep, Ti
   const auto piece = options_.slot_bytes / 2;
   const auto function = reduce_function(mine.element, mine.combine);
   std::vector<const std::byte*> inputs(static_cast<std::size_t>(size()));
-  const int source =
-      mine.kind == Collective::Kind::reduce ? (keep ? everybody : rank()) : everybody;
+  const int source = keep ? everybody : rank();
   run_steps(
       mine, steps_for(bytes, piece), source, timeout,
       [&](std::uint32_t step, std::byte* to) {
@@ -387,17 +393,10 @@ void ShmRing::reduce_in_sections(std::byte* data, const Collective& mine) {
   const auto reduce = [&](std::uint32_t step) {
     const auto [begin, length] = section(step, rank());
     auto* result = slot(rank(), step_ + step) + place(rank());
-    // Blocks that stay in the first cache between the sum and its copy for the others.
-    constexpr std::size_t block = 16 << 10;
-    for (std::size_t offset = 0; offset < length; offset += block) {
-      const auto size_of_block = std::min(block, length - offset);
-      for (int each = 0; each < size(); ++each)
-        inputs[static_cast<std::size_t>(each)] =
-            each == rank() ? data + begin + offset
-                           : slot(each, step_ + step) + place(rank()) + offset;
-      function(data + begin + offset, inputs, size_of_block / width, ranks);
-      copy_bytes(result + offset, data + begin + offset, size_of_block);
-    }
+    for (int each = 0; each < size(); ++each)
+      inputs[static_cast<std::size_t>(each)] =
+          each == rank() ? data + begin : slot(each, step_ + step) + place(rank());
+    reduce_and_copy(function, width, data + begin, inputs, {result}, length);
     own.reduced.publish(step_ + step + 1);
   };
   const auto fetch = [&](std::uint32_t step) {
@@ -544,15 +543,11 @@ void ShmRing::all_to_all(Pointers outputs, Lengths output_bytes, ConstPointers i
       const auto sent = lengths_of(from)[to], wanted = lengths_of(to)[size() + from];
       longest = std::max<std::size_t>(longest, sent);
       if (sent == wanted) continue;
-      const Error error(
-          ErrorCategory::collective,
-          fmt::format(
-              "accel: rank {} of {}: in all_to_all rank {} sends {} bytes to rank {}, which "
-              "expects {}; the output split sizes of a rank are the input split sizes of the "
-              "others",
-              rank(), size(), from, sent, to, wanted));
-      peers_.stop(error.what());
-      throw error;
+      stop_and_fail(fmt::format(
+          "accel: rank {} of {}: in all_to_all rank {} sends {} bytes to rank {}, which "
+          "expects {}; the output split sizes of a rank are the input split sizes of the "
+          "others",
+          rank(), size(), from, sent, to, wanted));
     }
   copy_bytes(outputs[self], inputs[self], input_bytes[self]);
   const auto steps = steps_for(longest, piece);
