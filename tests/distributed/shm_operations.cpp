@@ -3,6 +3,7 @@
 //
 // The backend over shared memory, each operation with each dtype, layout and awkward size, against
 // what LibTorch computes on one thread.
+#include "support/sample_tensors.hpp"
 #include "support/shm_ranks.hpp"
 
 #include <accel/comm/shm_tensors.hpp>
@@ -11,79 +12,17 @@
 
 #include <catch2/catch_all.hpp>
 
-#include <cstring>
-#include <mutex>
-
 using accel::test::errors_of_shm_ranks;
+using accel::test::Faults;
+using accel::test::lay_out;
+using accel::test::Layout;
+using accel::test::same;
+using accel::test::types;
+using accel::test::values;
 using c10d::ProcessGroup;
 using Tensors = std::vector<at::Tensor>;
 
 namespace {
-
-const std::vector<at::ScalarType> types{
-    at::kBool,          at::kByte,          at::kChar,       at::kShort,       at::kInt,
-    at::kLong,          at::kHalf,          at::kBFloat16,   at::kFloat,       at::kDouble,
-    at::kUInt16,        at::kUInt32,        at::kUInt64,     at::kComplexHalf, at::kComplexFloat,
-    at::kComplexDouble, at::kFloat8_e4m3fn, at::kFloat8_e5m2};
-
-/// Small whole numbers of a dtype, other ones for each rank, seed and place.
-at::Tensor values(at::ScalarType type, int64_t count, int rank, int64_t seed = 0) {
-  const auto numbers = (at::arange(count, at::kLong) * 7 + 3 * rank + 5 * seed) % 11;
-  if (type == at::kBool) return numbers.remainder(2).to(at::kBool);
-  if (at::isComplexType(type))
-    return at::complex(numbers.to(at::kDouble), (numbers + 1).remainder(5).to(at::kDouble))
-        .to(type);
-  return numbers.to(at::kFloat).to(type);
-}
-
-/// The same values, laid out otherwise.
-enum class Layout { plain, strided, transposed, offset };
-at::Tensor lay_out(const at::Tensor& plain, Layout layout) {
-  const auto n = plain.numel();
-  switch (layout) {
-    case Layout::plain: return plain.clone();
-    case Layout::strided: {
-      auto wide = at::zeros({n, 3}, plain.options());
-      auto view = wide.select(1, 1);
-      view.copy_(plain);
-      return view;
-    }
-    case Layout::transposed: {
-      if (n % 2 != 0 || n == 0) return plain.clone();
-      auto view = at::empty({n / 2, 2}, plain.options()).t();
-      view.copy_(plain.view({2, n / 2}));
-      return view;
-    }
-    case Layout::offset: {
-      auto long_one = at::zeros({n + 3}, plain.options());
-      auto view = long_one.narrow(0, 3, n);
-      view.copy_(plain);
-      return view;
-    }
-  }
-  return {};
-}
-
-bool same(const at::Tensor& one, const at::Tensor& other) {
-  const auto a = one.contiguous(), b = other.contiguous();
-  if (a.scalar_type() != b.scalar_type() || a.numel() != b.numel()) return false;
-  return a.numel() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
-}
-
-/// The wrong ones of what several ranks found.
-class Faults {
- public:
-  void expect(bool right, const std::string& what) {
-    if (right) return;
-    const std::scoped_lock lock(mutex_);
-    all_.push_back(what);
-  }
-  [[nodiscard]] std::vector<std::string> all() const { return all_; }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::string> all_;
-};
 
 const std::vector<Layout> layouts{Layout::plain, Layout::strided, Layout::transposed,
                                   Layout::offset};

@@ -76,6 +76,9 @@ class ShmBackend : public c10d::Backend {
   /// Memory for such a tensor; null where there is no room.
   [[nodiscard]] c10::DataPtr allocate(std::size_t bytes);
 
+  /// Says why this rank stops: its later collectives fail, and those of the others, with that reason.
+  void stop(const std::string& why) { ring_->peers().stop(why); }
+
   using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 

@@ -4,6 +4,8 @@
 // How a job's ranks find each other. The only file that includes Gloo's and NCCL's headers.
 #include <accel/comm/connection.hpp>
 
+#include <accel/comm/hierarchical_backend.hpp>
+#include <accel/comm/host_layout.hpp>
 #include <accel/comm/shm_backend.hpp>
 #include <accel/config/environment.hpp>
 #include <accel/config/keys.hpp>
@@ -245,8 +247,11 @@ c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store
                                             const Ranks& ranks,
                                             const CommunicatorOptions& options) {
   auto gloo = c10d::ProcessGroupGloo::Options::create(options.startup_timeout);
-  if (!options.interface.empty()) {
-    gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(options.interface));
+  const auto interface = options.interface.empty()
+                             ? process_environment("GLOO_SOCKET_IFNAME").value_or("")
+                             : options.interface;
+  if (!interface.empty()) {
+    gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(interface));
   } else if (ranks.local_size == ranks.size) {
     // A job on one host needs no network: a host name that resolves to an interface that is down
     // must not matter.
@@ -268,13 +273,28 @@ c10d::ProcessGroup::BackendType set_cpu_backend(c10d::ProcessGroup& group,
   using Type = c10d::ProcessGroup::BackendType;
   if (transport != Transport::gloo) {
     const auto place = c10::make_intrusive<c10d::PrefixStore>("shared_memory", store);
-    const auto obstacle =
-        ShmBackend::obstacle(*place, ranks.rank, ranks.size, options.startup_timeout);
+    const auto survey =
+        detail::survey_hosts(*place, ranks.rank, ranks.size, options.startup_timeout);
+    const auto obstacle = survey.obstacle();
+    auto shm = c10::make_intrusive<ShmBackend::Options>(options.startup_timeout,
+                                                        options.collective_timeout);
     if (obstacle.empty()) {
-      auto shm = c10::make_intrusive<ShmBackend::Options>(options.startup_timeout,
-                                                          options.collective_timeout);
       group.setBackend(c10::DeviceType::CPU, Type::CUSTOM,
                        c10::make_intrusive<ShmBackend>(place, ranks.rank, ranks.size, shm));
+      return Type::CUSTOM;
+    }
+    const bool share_nothing = survey.layout.hosts() == ranks.size;
+    if (transport == Transport::automatic && survey.lack.empty() && !share_nothing) {
+      const auto network = [&](const c10::intrusive_ptr<c10d::Store>& part, int rank, int size) {
+        Ranks own = ranks;
+        own.rank = rank;
+        own.size = size;
+        own.local_size = 0;  // of these some are on other hosts
+        return open_gloo(part, own, options);
+      };
+      group.setBackend(
+          c10::DeviceType::CPU, Type::CUSTOM,
+          c10::make_intrusive<HierarchicalBackend>(place, ranks.rank, survey.layout, network, shm));
       return Type::CUSTOM;
     }
     if (transport == Transport::shared_memory)

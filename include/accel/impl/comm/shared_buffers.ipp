@@ -5,6 +5,7 @@
 // use on, and passes everything on but what a thread asks for inside a scope.
 #include <accel/comm/shared_buffers.hpp>
 
+#include <accel/comm/hierarchical_backend.hpp>
 #include <accel/comm/shm_backend.hpp>
 
 #include <c10/core/CPUAllocator.h>
@@ -57,7 +58,9 @@ ShmBackend* backend_of(const Communicator& communicator) {
   if (!group) return nullptr;
   const auto types = group->getDeviceTypes();
   if (std::ranges::find(types, c10::Device(c10::kCPU)) == types.end()) return nullptr;
-  return dynamic_cast<ShmBackend*>(group->getBackend(c10::DeviceType::CPU).get());
+  auto* backend = group->getBackend(c10::DeviceType::CPU).get();
+  if (auto* several = dynamic_cast<HierarchicalBackend*>(backend)) return several->inside();
+  return dynamic_cast<ShmBackend*>(backend);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <accel/comm/shm_backend.hpp>
 
 #include <accel/comm/connection.hpp>
+#include <accel/comm/host_layout.hpp>
 #include <accel/comm/shm_tensors.hpp>
 #include <accel/comm/shm_work.hpp>
 #include <accel/detail/error.hpp>
@@ -88,30 +89,8 @@ void keep_apart(FlatTensor& read, std::size_t own, const std::vector<std::byte*>
 }  // namespace
 
 std::string ShmBackend::obstacle(c10d::Store& store, int rank, int size, milliseconds timeout) {
-  const auto key = [](const char* what, int of) { return fmt::format("{}/{}", what, of); };
-  std::string lack;
-  try {
-    (void)detail::make_shared_memory(1);
-  } catch (const Error& error) {
-    lack = error.what();
-  }
-  store.set(key("lack", rank), bytes_of(lack));
-  store.set(key("host", rank), bytes_of(detail::host_identity()));
-  std::vector<std::string> lacks, hosts;
-  for (int each = 0; each < size; ++each) {
-    lacks.push_back(key("lack", each));
-    hosts.push_back(key("host", each));
-  }
-  store.wait(hosts, timeout);
-  for (int each = 0; each < size; ++each)
-    if (const auto text = text_of(store.get(lacks[static_cast<std::size_t>(each)])); !text.empty())
-      return fmt::format("rank {} has none: {}", each, text);
-  const auto first = store.get(hosts[0]);
-  const bool one_host =
-      std::ranges::all_of(hosts, [&](const auto& each) { return store.get(each) == first; });
-  return one_host
-             ? ""
-             : "the ranks are not all on one host with one network, process and user namespace";
+  const auto survey = detail::survey_hosts(store, rank, size, timeout);
+  return survey.obstacle();
 }
 
 ShmBackend::Options::Options(milliseconds startup, milliseconds collective)
