@@ -242,8 +242,8 @@ HierarchicalBackend::WorkPtr HierarchicalBackend::broadcast(Tensors& tensors,
                                                             const c10d::BroadcastOptions& options) {
   const ShmCall call{"broadcast", rank_};
   if (options.rootRank < 0 || options.rootRank >= size_)
-    fail(ErrorCategory::usage, "accel: rank {}: broadcast with rank {}, and the ranks are 0 to {}",
-         rank_, options.rootRank, size_ - 1);
+    fail(ErrorCategory::usage, "accel: rank {}: {} with rank {}, and the ranks are 0 to {}", rank_,
+         call.name, options.rootRank, size_ - 1);
   for (const auto& tensor : tensors) require_sendable(call, tensor, options.rootRank != rank_);
   const auto root = static_cast<std::size_t>(options.rootRank);
   return start(call.name, c10d::OpType::BROADCAST, tensors, options.asyncOp,

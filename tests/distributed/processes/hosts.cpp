@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// One of two ranks on each of two hosts; hosts.sh makes the hosts, which are network namespaces.
+#include <accel/accel.hpp>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <catch2/catch_all.hpp>
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+namespace {
+
+/// Bytes that left this host, headers included.
+std::int64_t bytes_sent() {
+  const std::string interface = std::getenv("GLOO_SOCKET_IFNAME");
+  std::int64_t bytes = -1;
+  std::ifstream("/sys/class/net/" + interface + "/statistics/tx_bytes") >> bytes;
+  return bytes;
+}
+
+/// What both hosts together sent while the ranks ran `call`, over the bytes of a tensor.
+template <class Call>
+double share_on_the_wire(const accel::PartialState& state, std::int64_t bytes, Call&& call) {
+  state.wait_for_everyone();
+  const auto before = bytes_sent();
+  call();
+  state.wait_for_everyone();
+  std::vector<at::Tensor> sent{
+      at::full({1}, static_cast<double>(bytes_sent() - before), at::kDouble)};
+  state.communicator().group()->allreduce(sent)->wait();
+  // Both ranks of a host count the same bytes.
+  return sent[0].item<double>() / 2 / static_cast<double>(bytes);
+}
+
+}  // namespace
+
+TEST_CASE("ranks of two hosts share memory inside each, and send one share a rank") {
+  const accel::PartialState state(accel::device_kind::cpu);
+  REQUIRE(state.num_processes() == 4);
+  const auto group = state.communicator().group();
+  CHECK(group->getBackend(c10::kCPU)->getBackendName() == "accel_hierarchical");
+
+  constexpr std::int64_t count = 2 << 20;
+  constexpr std::int64_t bytes = count * 4;
+  const auto rank = state.process_index();
+  std::vector<at::Tensor> tensors{at::full({count}, static_cast<float>(rank + 1))};
+  // Each host needs the other's sum: a share of a half from each of two ranks.
+  const auto reduced = share_on_the_wire(state, bytes, [&] { group->allreduce(tensors)->wait(); });
+  CHECK(at::equal(tensors[0], at::full({count}, 10.F)));
+  CHECK(reduced > 1.98);
+  CHECK(reduced < 2.3);
+
+  tensors[0].fill_(static_cast<float>(rank));
+  c10d::BroadcastOptions from_last;
+  from_last.rootRank = 3;
+  const auto spread =
+      share_on_the_wire(state, bytes, [&] { group->broadcast(tensors, from_last)->wait(); });
+  CHECK(at::equal(tensors[0], at::full({count}, 3.F)));
+  CHECK(spread > 0.99);
+  CHECK(spread < 1.15);
+
+  // Each host needs the tensors of the other's two ranks.
+  auto all = at::empty({4 * count});
+  auto mine = at::full({count}, static_cast<float>(rank));
+  const auto gathered =
+      share_on_the_wire(state, bytes, [&] { group->_allgather_base(all, mine)->wait(); });
+  for (int from = 0; from < 4; ++from)
+    CHECK(
+        at::equal(all.narrow(0, from * count, count), at::full({count}, static_cast<float>(from))));
+  CHECK(gathered > 3.97);
+  CHECK(gathered < 4.6);
+}
