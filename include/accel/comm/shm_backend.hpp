@@ -78,6 +78,8 @@ class ShmBackend : public c10d::Backend {
 
   /// Says why this rank stops: its later collectives fail, and those of the others, with that reason.
   void stop(const std::string& why) { ring_->peers().stop(why); }
+  /// Ends this rank's waits, on whatever thread; the group is of no more use.
+  void interrupt() { ring_->peers().interrupt(); }
 
   using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;

@@ -15,6 +15,12 @@
 
 namespace {
 
+/// The ranks meet once.
+const accel::PartialState& processes() {
+  static const accel::PartialState state(accel::device_kind::cpu);
+  return state;
+}
+
 /// Bytes that left this host, headers included.
 std::int64_t bytes_sent() {
   const std::string interface = std::getenv("GLOO_SOCKET_IFNAME");
@@ -40,7 +46,7 @@ double share_on_the_wire(const accel::PartialState& state, std::int64_t bytes, C
 }  // namespace
 
 TEST_CASE("ranks of two hosts share memory inside each, and send one share a rank") {
-  const accel::PartialState state(accel::device_kind::cpu);
+  const auto& state = processes();
   REQUIRE(state.num_processes() == 4);
   const auto group = state.communicator().group();
   CHECK(group->getBackend(c10::kCPU)->getBackendName() == "accel_hierarchical");
@@ -74,4 +80,34 @@ TEST_CASE("ranks of two hosts share memory inside each, and send one share a ran
         at::equal(all.narrow(0, from * count, count), at::full({count}, static_cast<float>(from))));
   CHECK(gathered > 3.97);
   CHECK(gathered < 4.6);
+}
+
+TEST_CASE("a model trains over two hosts as on one process") {
+  using Ddp =
+      accel::Accelerator<accel::ddp, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>>;
+  Ddp accelerator(processes());
+  torch::manual_seed(3);
+  torch::nn::Sequential alone(torch::nn::Linear(20, 300), torch::nn::Tanh(),
+                              torch::nn::Linear(300, 5));
+  torch::nn::Sequential together(torch::nn::Linear(20, 300), torch::nn::Tanh(),
+                                 torch::nn::Linear(300, 5));
+  {
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < alone->parameters().size(); ++i)
+      together->parameters()[i].copy_(alone->parameters()[i]);
+  }
+  torch::optim::SGD sgd_alone(alone->parameters(), 0.1), sgd(together->parameters(), 0.1);
+  auto [model, optimizer] = accelerator.prepare(together, sgd);
+  for (int step = 0; step < 4; ++step) {
+    const auto batch = torch::randn({16, 20});
+    const auto own = batch.narrow(0, 4 * accelerator.process_index(), 4);
+    sgd_alone.zero_grad();
+    alone->forward(batch).square().mean().backward();
+    sgd_alone.step();
+    accelerator.backward(model->forward(own).square().mean());
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  for (std::size_t i = 0; i < alone->parameters().size(); ++i)
+    CHECK(at::allclose(alone->parameters()[i], together->parameters()[i], 1e-5, 1e-6));
 }

@@ -30,15 +30,19 @@ using std::chrono::milliseconds;
 
 namespace {
 
+bool lies_in_a_row(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
 /// The values in a row: the tensor itself where it lies so. Strides of dimensions of one element may be
 /// anything, and bytes_of_row wants 1.
 at::Tensor row_of(const at::Tensor& tensor) {
-  const auto row = tensor.contiguous();
+  const auto row = tensor.resolve_conj().resolve_neg().contiguous();
   return row.as_strided({row.numel()}, {1});
 }
 
 void give_back(const at::Tensor& tensor, const at::Tensor& row) {
-  if (!tensor.is_contiguous()) tensor.copy_(row.view(tensor.sizes()));
+  if (!lies_in_a_row(tensor)) tensor.copy_(row.view(tensor.sizes()));
 }
 
 at::Tensor bytes_of_row(const at::Tensor& row) { return row.view(at::kByte); }
@@ -97,7 +101,10 @@ HierarchicalBackend::HierarchicalBackend(const c10::intrusive_ptr<c10d::Store>& 
   setTimeout(options_->timeout);
 }
 
-HierarchicalBackend::~HierarchicalBackend() { queue_->close(); }
+HierarchicalBackend::~HierarchicalBackend() {
+  if (inside_) inside_->interrupt();
+  queue_->close();
+}
 
 void HierarchicalBackend::setTimeout(milliseconds timeout) {
   options_->timeout = timeout;
@@ -284,13 +291,13 @@ void HierarchicalBackend::all_gather(const at::Tensor& output, const at::Tensor&
     wait_inside(inside_->_allgather_base(all_row, column_row, options));
   else
     all_row.copy_(column_row);
-  const auto target = output.is_contiguous() ? output : at::empty(output.sizes(), output.options());
+  const auto target = lies_in_a_row(output) ? output : at::empty(output.sizes(), output.options());
   const auto by_rank = target.view({size_, mine.numel()});
   for (int rank = 0; rank < size_; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     by_rank[rank].copy_(all[layout_.place[index]][layout_.host[index]]);
   }
-  if (!output.is_contiguous()) output.copy_(target);
+  if (!lies_in_a_row(output)) output.copy_(target);
 }
 
 HierarchicalBackend::WorkPtr HierarchicalBackend::_allgather_base(
@@ -369,12 +376,12 @@ void HierarchicalBackend::reduce_scatter(const at::Tensor& output, const at::Ten
   std::vector<const std::byte*> pieces;
   for (int64_t host = 0; host < hosts; ++host)
     pieces.push_back(static_cast<const std::byte*>(received[host * count].data_ptr()));
-  const auto result = output.is_contiguous() ? output : at::empty(output.sizes(), output.options());
+  const auto result = lies_in_a_row(output) ? output : at::empty(output.sizes(), output.options());
   detail::reduce_function(detail::element_of(output.scalar_type()),
                           combine_of({"reduce_scatter", rank_}, op, output.scalar_type()))(
       static_cast<std::byte*>(result.data_ptr()), pieces, static_cast<std::size_t>(count),
       static_cast<std::size_t>(hosts));
-  if (!output.is_contiguous()) output.copy_(result);
+  if (!lies_in_a_row(output)) output.copy_(result);
 }
 
 HierarchicalBackend::WorkPtr HierarchicalBackend::_reduce_scatter_base(

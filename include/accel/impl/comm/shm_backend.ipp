@@ -129,7 +129,7 @@ ShmBackend::ShmBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, i
 }
 
 ShmBackend::~ShmBackend() {
-  ring_->peers().interrupt();
+  interrupt();
   queue_->close();
   mailbox_.reset();
   ring_->peers().leave();
