@@ -23,6 +23,18 @@ struct ShmCall {
 
 [[nodiscard]] Element element_of(at::ScalarType type);
 
+/// The one tensor of a list, where c10d's interface has room for one of each device. Throws
+/// Error(usage) for another number.
+[[nodiscard]] const at::Tensor& only(const ShmCall& call, const std::vector<at::Tensor>& tensors);
+
+/// The one list, which has a tensor for each rank. Throws Error(usage) for other numbers.
+[[nodiscard]] const std::vector<at::Tensor>& one_for_each(
+    const ShmCall& call, const std::vector<std::vector<at::Tensor>>& lists, int size);
+
+/// Throws Error(usage) unless there is an output for each input.
+void require_as_many(const ShmCall& call, const std::vector<at::Tensor>& inputs,
+                     const std::vector<at::Tensor>& outputs);
+
 /// Throws Error(usage) for a tensor that is not a strided one of the CPU, or, if it `is_written`,
 /// one in which several elements share memory.
 void require_sendable(const ShmCall& call, const at::Tensor& tensor, bool is_written);

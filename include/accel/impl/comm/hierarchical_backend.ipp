@@ -23,7 +23,10 @@ namespace accel {
 using detail::cause_of;
 using detail::combine_of;
 using detail::fail;
+using detail::one_for_each;
+using detail::only;
 using detail::require_alike;
+using detail::require_as_many;
 using detail::require_sendable;
 using detail::ShmCall;
 using std::chrono::milliseconds;
@@ -54,26 +57,6 @@ Options at_once(milliseconds timeout) {
   options.timeout = timeout;
   options.asyncOp = false;
   return options;
-}
-
-const at::Tensor& only(const ShmCall& call, const std::vector<at::Tensor>& tensors) {
-  if (tensors.size() != 1)
-    fail(ErrorCategory::usage, "accel: rank {}: {} takes a list of one tensor, and got {}",
-         call.rank, call.name, tensors.size());
-  return tensors.front();
-}
-const std::vector<at::Tensor>& one_for_each(const ShmCall& call,
-                                            const std::vector<std::vector<at::Tensor>>& lists,
-                                            int size) {
-  if (lists.size() != 1 || lists.front().size() != static_cast<std::size_t>(size))
-    fail(ErrorCategory::usage, "accel: rank {}: {} takes one list of {} tensors, one for each rank",
-         call.rank, call.name, size);
-  return lists.front();
-}
-void require_as_many(const ShmCall& call, std::size_t inputs, std::size_t outputs) {
-  if (inputs != outputs)
-    fail(ErrorCategory::usage, "accel: rank {}: {} of {} tensors takes as many outputs, and got {}",
-         call.rank, call.name, inputs, outputs);
 }
 
 }  // namespace
@@ -311,7 +294,7 @@ HierarchicalBackend::WorkPtr HierarchicalBackend::allgather_into_tensor_coalesce
   if (!layout_.is_even())
     return network_->allgather_into_tensor_coalesced(outputs, inputs, options);
   const ShmCall call{"all_gather_into_tensor", rank_};
-  require_as_many(call, inputs.size(), outputs.size());
+  require_as_many(call, inputs, outputs);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     require_sendable(call, inputs[i], false);
     require_sendable(call, outputs[i], true);
@@ -395,7 +378,7 @@ HierarchicalBackend::WorkPtr HierarchicalBackend::reduce_scatter_tensor_coalesce
   if (!layout_.is_even())
     return network_->reduce_scatter_tensor_coalesced(outputs, inputs, options);
   const ShmCall call{"reduce_scatter_tensor", rank_};
-  require_as_many(call, inputs.size(), outputs.size());
+  require_as_many(call, inputs, outputs);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     require_sendable(call, inputs[i], false);
     require_sendable(call, outputs[i], true);

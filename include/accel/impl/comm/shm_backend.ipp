@@ -25,8 +25,11 @@ using detail::bytes_of;
 using detail::combine_of;
 using detail::fail;
 using detail::FlatTensor;
+using detail::one_for_each;
+using detail::only;
 using detail::require_alike;
 using detail::require_apart;
+using detail::require_as_many;
 using detail::require_sendable;
 using detail::ShmCall;
 using detail::ShmRing;
@@ -35,23 +38,6 @@ using Use = detail::FlatTensor::Use;
 using std::chrono::milliseconds;
 
 namespace {
-
-/// One tensor, where c10d's interface has room for one of each device.
-const at::Tensor& only(const ShmCall& call, const std::vector<at::Tensor>& tensors) {
-  if (tensors.size() != 1)
-    fail(ErrorCategory::usage, "accel: rank {}: {} takes a list of one tensor, and got {}",
-         call.rank, call.name, tensors.size());
-  return tensors.front();
-}
-const std::vector<at::Tensor>& only(const ShmCall& call,
-                                    const std::vector<std::vector<at::Tensor>>& lists, int size) {
-  if (lists.size() != 1 || lists.front().size() != static_cast<std::size_t>(size))
-    fail(ErrorCategory::usage,
-         "accel: rank {}: {} takes one list of {} tensors, one for each rank, and got {} lists{}",
-         call.rank, call.name, size, lists.size(),
-         lists.size() == 1 ? fmt::format(" of {} tensors", lists.front().size()) : "");
-  return lists.front();
-}
 
 std::vector<FlatTensor> flat(const std::vector<at::Tensor>& tensors, Use use) {
   std::vector<FlatTensor> all;
@@ -253,7 +239,7 @@ ShmBackend::Job ShmBackend::all_gather_job(const char* what, Tensors outputs,
 ShmBackend::WorkPtr ShmBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) {
   const ShmCall call{"all_gather", rank_};
-  const auto& list = only(call, outputs, size_);
+  const auto& list = one_for_each(call, outputs, size_);
   return start(
       c10d::OpType::ALLGATHER, list, options.asyncOp,
       all_gather_job(call.name, list, only(call, inputs), timeout_or_default(options.timeout)));
@@ -292,9 +278,7 @@ ShmBackend::WorkPtr ShmBackend::allgather_coalesced(std::vector<Tensors>& output
 ShmBackend::WorkPtr ShmBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   const char* what = "all_gather_into_tensor_coalesced";
-  if (outputs.size() != inputs.size())
-    fail(ErrorCategory::usage, "accel: rank {}: {} of {} tensors takes as many outputs, and got {}",
-         rank_, what, inputs.size(), outputs.size());
+  require_as_many({what, rank_}, inputs, outputs);
   std::vector<Job> jobs;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     jobs.push_back(
@@ -311,7 +295,7 @@ ShmBackend::WorkPtr ShmBackend::gather(std::vector<Tensors>& outputs, Tensors& i
   const auto root = static_cast<int>(options.rootRank);
   const auto input = only(call, inputs);
   require_sendable(call, input, false);
-  const auto list = rank_ == root ? only(call, outputs, size_) : Tensors{};
+  const auto list = rank_ == root ? one_for_each(call, outputs, size_) : Tensors{};
   for (const auto& output : list) {
     require_sendable(call, output, true);
     require_alike(call, input, output);
@@ -335,7 +319,7 @@ ShmBackend::WorkPtr ShmBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
   const auto root = static_cast<int>(options.rootRank);
   const auto output = only(call, outputs);
   require_sendable(call, output, true);
-  const auto list = rank_ == root ? only(call, inputs, size_) : Tensors{};
+  const auto list = rank_ == root ? one_for_each(call, inputs, size_) : Tensors{};
   for (const auto& input : list) {
     require_sendable(call, input, false);
     require_alike(call, output, input);
@@ -389,7 +373,7 @@ ShmBackend::WorkPtr ShmBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
                                                const c10d::ReduceScatterOptions& options) {
   const ShmCall call{"reduce_scatter", rank_};
   return start(c10d::OpType::REDUCE_SCATTER, outputs, options.asyncOp,
-               reduce_scatter_job(call.name, only(call, outputs), only(call, inputs, size_),
+               reduce_scatter_job(call.name, only(call, outputs), one_for_each(call, inputs, size_),
                                   options.reduceOp, timeout_or_default(options.timeout)));
 }
 
@@ -403,9 +387,7 @@ ShmBackend::WorkPtr ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Ten
 ShmBackend::WorkPtr ShmBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   const char* what = "reduce_scatter_tensor_coalesced";
-  if (outputs.size() != inputs.size())
-    fail(ErrorCategory::usage, "accel: rank {}: {} of {} tensors takes as many outputs, and got {}",
-         rank_, what, inputs.size(), outputs.size());
+  require_as_many({what, rank_}, inputs, outputs);
   std::vector<Job> jobs;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     jobs.push_back(reduce_scatter_job(what, outputs[i], {inputs[i]}, options.reduceOp,
@@ -441,7 +423,7 @@ ShmBackend::Job ShmBackend::all_to_all_job(const char* what, Tensors outputs, Te
 ShmBackend::WorkPtr ShmBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                          const c10d::AllToAllOptions& options) {
   const ShmCall call{"all_to_all", rank_};
-  for (const auto* list : {&outputs, &inputs}) (void)only(call, {*list}, size_);
+  for (const auto* list : {&outputs, &inputs}) (void)one_for_each(call, {*list}, size_);
   return start(c10d::OpType::ALLTOALL, outputs, options.asyncOp,
                all_to_all_job(call.name, outputs, inputs, timeout_or_default(options.timeout)));
 }

@@ -33,6 +33,31 @@ Element element_of(at::ScalarType type) {
   }
 }
 
+const at::Tensor& only(const ShmCall& call, const std::vector<at::Tensor>& tensors) {
+  if (tensors.size() != 1)
+    fail(ErrorCategory::usage, "accel: rank {}: {} takes a list of one tensor, and got {}",
+         call.rank, call.name, tensors.size());
+  return tensors.front();
+}
+
+const std::vector<at::Tensor>& one_for_each(const ShmCall& call,
+                                            const std::vector<std::vector<at::Tensor>>& lists,
+                                            int size) {
+  if (lists.size() != 1 || lists.front().size() != static_cast<std::size_t>(size))
+    fail(ErrorCategory::usage,
+         "accel: rank {}: {} takes one list of {} tensors, one for each rank, and got {} lists{}",
+         call.rank, call.name, size, lists.size(),
+         lists.size() == 1 ? fmt::format(" of {} tensors", lists.front().size()) : "");
+  return lists.front();
+}
+
+void require_as_many(const ShmCall& call, const std::vector<at::Tensor>& inputs,
+                     const std::vector<at::Tensor>& outputs) {
+  if (inputs.size() != outputs.size())
+    fail(ErrorCategory::usage, "accel: rank {}: {} of {} tensors takes as many outputs, and got {}",
+         call.rank, call.name, inputs.size(), outputs.size());
+}
+
 void require_sendable(const ShmCall& call, const at::Tensor& tensor, bool is_written) {
   if (!tensor.defined() || tensor.layout() != c10::kStrided || !tensor.device().is_cpu())
     fail(ErrorCategory::usage, "accel: rank {}: {} takes strided CPU tensors, and got {}",
