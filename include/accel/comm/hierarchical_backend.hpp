@@ -20,8 +20,8 @@ namespace accel {
 /// does not grow with its number of ranks. So for all-reduce and broadcast, and, where every host
 /// has as many ranks, for all-gather and reduce-scatter; everything else is the network's.
 ///
-/// Sums are taken in rank order inside a host, then in the network's order over the hosts; 16-bit
-/// floats are rounded once a host and as the network rounds. Every rank gets the same bits.
+/// Sums are taken in rank order inside a host, then in the order of the hosts; 16-bit floats are
+/// rounded after each of the two. Every rank gets the same bits.
 /// Calls, errors and their sentences are as for ShmBackend; where one rank fails, the others of its
 /// host and those of its place on the other hosts fail with it.
 class HierarchicalBackend : public c10d::Backend {
@@ -97,7 +97,9 @@ class HierarchicalBackend : public c10d::Backend {
   [[nodiscard]] at::Tensor share_of(const at::Tensor& row, int place) const;
   void spread_inside(const at::Tensor& row, Milliseconds timeout) const;
   void reduce_inside(at::Tensor row, const c10d::ReduceOp& op, Milliseconds timeout) const;
-  void reduce_across(at::Tensor row, const c10d::ReduceOp& op, Milliseconds timeout) const;
+  void exchange_and_reduce(const at::Tensor& mine, const at::Tensor& pieces,
+                           const c10d::ReduceOp& op, Milliseconds timeout) const;
+  void reduce_across(const at::Tensor& row, const c10d::ReduceOp& op, Milliseconds timeout) const;
   void all_gather(const at::Tensor& output, const at::Tensor& input, Milliseconds timeout) const;
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op,
                       Milliseconds timeout) const;

@@ -48,11 +48,6 @@ class ShmBackend : public c10d::Backend {
     detail::RingOptions ring{};  ///< an arena as large as the memory of the host, up to 16 GiB
   };
 
-  /// Why the ranks cannot share memory, the same on all of them; empty where they can. Every rank must
-  /// call this, with a store that nothing else uses.
-  [[nodiscard]] static std::string obstacle(c10d::Store& store, int rank, int size,
-                                            std::chrono::milliseconds timeout);
-
   /// Every rank must construct, with a store that nothing else uses. Throws Error(collective) where
   /// a rank does not come within startup_timeout.
   ShmBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,

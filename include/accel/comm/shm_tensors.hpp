@@ -57,6 +57,7 @@ class FlatTensor {
   FlatTensor(const at::Tensor& tensor, Use use);
 
   [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] at::Tensor row() const;     ///< one dimension, stride 1, over the same memory
   [[nodiscard]] std::size_t count() const;  ///< of elements; bytes where they are only copied
   [[nodiscard]] std::size_t bytes() const { return row_.nbytes(); }
   [[nodiscard]] Element element() const { return element_of(row_.scalar_type()); }

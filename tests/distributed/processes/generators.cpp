@@ -3,6 +3,8 @@
 //
 // Random numbers of two ranks. Run under accel-launch, as processes: LibTorch's default generator is
 // one for all threads of a process.
+#include "support/launched_ranks.hpp"
+
 #include <accel/accel.hpp>
 
 #include <catch2/catch_all.hpp>
@@ -10,16 +12,12 @@
 #include <algorithm>
 #include <numeric>
 
+using accel::test::processes;
+
 namespace {
 
 using Ddp =
     accel::Accelerator<accel::ddp, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>>;
-
-/// The ranks meet once.
-const accel::PartialState& processes() {
-  static const accel::PartialState state(accel::device_kind::cpu);
-  return state;
-}
 
 at::Tensor masks(const Ddp& accelerator) {
   return accelerator.gather(torch::dropout(torch::ones({1, 64}), 0.5, /*train=*/true));

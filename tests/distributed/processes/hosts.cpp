@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One of two ranks on each of two hosts; hosts.sh makes the hosts, which are network namespaces.
+#include "support/launched_ranks.hpp"
+
 #include <accel/accel.hpp>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -13,13 +15,9 @@
 #include <fstream>
 #include <string>
 
-namespace {
+using accel::test::processes;
 
-/// The ranks meet once.
-const accel::PartialState& processes() {
-  static const accel::PartialState state(accel::device_kind::cpu);
-  return state;
-}
+namespace {
 
 /// Bytes that left this host, headers included.
 std::int64_t bytes_sent() {

@@ -243,8 +243,8 @@ std::string manner_of(bool debug, Transport transport) {
   return manner;
 }
 
-c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store>& store,
-                                            const Ranks& ranks,
+c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                            int size, bool is_one_host,
                                             const CommunicatorOptions& options) {
   auto gloo = c10d::ProcessGroupGloo::Options::create(options.startup_timeout);
   const auto interface = options.interface.empty()
@@ -252,14 +252,14 @@ c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store
                              : options.interface;
   if (!interface.empty()) {
     gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(interface));
-  } else if (ranks.local_size == ranks.size) {
+  } else if (is_one_host) {
     // A job on one host needs no network: a host name that resolves to an interface that is down
     // must not matter.
     gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
   } else {
     gloo->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
   }
-  auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store, ranks.rank, ranks.size, gloo);
+  auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, gloo);
   backend->setTimeout(options.collective_timeout);
   return backend;
 }
@@ -271,6 +271,7 @@ c10d::ProcessGroup::BackendType set_cpu_backend(c10d::ProcessGroup& group,
                                                 const CommunicatorOptions& options,
                                                 Transport transport) {
   using Type = c10d::ProcessGroup::BackendType;
+  const bool is_one_host = ranks.local_size == ranks.size;  // as the launcher says
   if (transport != Transport::gloo) {
     const auto place = c10::make_intrusive<c10d::PrefixStore>("shared_memory", store);
     const auto survey =
@@ -286,11 +287,7 @@ c10d::ProcessGroup::BackendType set_cpu_backend(c10d::ProcessGroup& group,
     const bool share_nothing = survey.layout.hosts() == ranks.size;
     if (transport == Transport::automatic && survey.lack.empty() && !share_nothing) {
       const auto network = [&](const c10::intrusive_ptr<c10d::Store>& part, int rank, int size) {
-        Ranks own = ranks;
-        own.rank = rank;
-        own.size = size;
-        own.local_size = 0;  // of these some are on other hosts
-        return open_gloo(part, own, options);
+        return open_gloo(part, rank, size, /*is_one_host=*/false, options);
       };
       group.setBackend(
           c10::DeviceType::CPU, Type::CUSTOM,
@@ -303,13 +300,14 @@ c10d::ProcessGroup::BackendType set_cpu_backend(c10d::ProcessGroup& group,
           "accel: rank {} of {}: shared memory was asked for, and {}; transport or ACCEL_TRANSPORT "
           "may be gloo",
           ranks.rank, ranks.size, obstacle);
-    if (ranks.rank == 0 && ranks.local_size == ranks.size)
+    if (ranks.rank == 0 && is_one_host)
       fmt::print(stderr,
                  "accel: rank 0 of {}: CPU tensors travel over Gloo and not through shared memory, "
                  "since {}\n",
                  ranks.size, obstacle);
   }
-  group.setBackend(c10::DeviceType::CPU, Type::GLOO, open_gloo(store, ranks, options));
+  group.setBackend(c10::DeviceType::CPU, Type::GLOO,
+                   open_gloo(store, ranks.rank, ranks.size, is_one_host, options));
   return Type::GLOO;
 }
 

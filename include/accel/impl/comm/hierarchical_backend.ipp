@@ -23,6 +23,7 @@ namespace accel {
 using detail::cause_of;
 using detail::combine_of;
 using detail::fail;
+using detail::FlatTensor;
 using detail::one_for_each;
 using detail::only;
 using detail::require_alike;
@@ -30,23 +31,9 @@ using detail::require_as_many;
 using detail::require_sendable;
 using detail::ShmCall;
 using std::chrono::milliseconds;
+using Use = detail::FlatTensor::Use;
 
 namespace {
-
-bool lies_in_a_row(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-}
-
-/// The values in a row: the tensor itself where it lies so. Strides of dimensions of one element may be
-/// anything, and bytes_of_row wants 1.
-at::Tensor row_of(const at::Tensor& tensor) {
-  const auto row = tensor.resolve_conj().resolve_neg().contiguous();
-  return row.as_strided({row.numel()}, {1});
-}
-
-void give_back(const at::Tensor& tensor, const at::Tensor& row) {
-  if (!lies_in_a_row(tensor)) tensor.copy_(row.view(tensor.sizes()));
-}
 
 at::Tensor bytes_of_row(const at::Tensor& row) { return row.view(at::kByte); }
 
@@ -175,33 +162,44 @@ void HierarchicalBackend::reduce_inside(at::Tensor row, const c10d::ReduceOp& op
   wait_inside(inside_->allreduce(rows, options));
 }
 
+/// Sends `pieces`, a row of one piece for each host, and reduces into `mine` what comes for this host,
+/// in the order of the hosts.
+void HierarchicalBackend::exchange_and_reduce(const at::Tensor& mine, const at::Tensor& pieces,
+                                              const c10d::ReduceOp& op,
+                                              milliseconds timeout) const {
+  auto received = at::empty_like(pieces);
+  auto sent_bytes = bytes_of_row(pieces), received_bytes = bytes_of_row(received);
+  std::vector<int64_t> equal;
+  wait_across(across_->alltoall_base(received_bytes, sent_bytes, equal, equal,
+                                     at_once<c10d::AllToAllOptions>(timeout)));
+  std::vector<const std::byte*> inputs;
+  for (int host = 0; host < layout_.hosts(); ++host)
+    inputs.push_back(static_cast<const std::byte*>(received.const_data_ptr()) +
+                     static_cast<std::size_t>(host) * mine.nbytes());
+  const auto combine = combine_of({"reduction", rank_}, op, mine.scalar_type());
+  // Hosts of one size have averaged inside.
+  const auto divisor = layout_.is_even() ? layout_.hosts() : size_;
+  detail::reduce_function(detail::element_of(mine.scalar_type()), combine)(
+      static_cast<std::byte*>(mine.mutable_data_ptr()), inputs,
+      static_cast<std::size_t>(mine.numel()), static_cast<std::size_t>(divisor));
+}
+
 /// All-reduce between the hosts: each gets a piece of every host, reduces it, and gives it to all.
-void HierarchicalBackend::reduce_across(at::Tensor row, const c10d::ReduceOp& op,
+void HierarchicalBackend::reduce_across(const at::Tensor& row, const c10d::ReduceOp& op,
                                         milliseconds timeout) const {
   const int64_t hosts = layout_.hosts();
   const auto count = row.numel();
   if (!across_ || count == 0) return;
   const auto piece = (count + hosts - 1) / hosts;
-  auto sent = at::zeros({hosts * piece}, row.options());
-  auto received = at::empty_like(sent);
-  sent.narrow(0, 0, count).copy_(row);
-  auto sent_bytes = bytes_of_row(sent), received_bytes = bytes_of_row(received);
-  std::vector<int64_t> equal;
-  wait_across(across_->alltoall_base(received_bytes, sent_bytes, equal, equal,
-                                     at_once<c10d::AllToAllOptions>(timeout)));
-  const auto piece_bytes = static_cast<std::size_t>(piece) * row.element_size();
-  std::vector<const std::byte*> pieces;
-  for (std::size_t host = 0; host < static_cast<std::size_t>(hosts); ++host)
-    pieces.push_back(static_cast<const std::byte*>(received.data_ptr()) + host * piece_bytes);
-  const auto combine = combine_of({"all_reduce", rank_}, op, row.scalar_type());
-  auto mine = sent.narrow(0, host_ * piece, piece);
-  detail::reduce_function(detail::element_of(row.scalar_type()), combine)(
-      static_cast<std::byte*>(mine.data_ptr()), pieces, static_cast<std::size_t>(piece),
-      static_cast<std::size_t>(layout_.is_even() ? hosts : size_));
-  auto mine_bytes = bytes_of_row(mine);
-  wait_across(across_->_allgather_base(received_bytes, mine_bytes,
-                                       at_once<c10d::AllgatherOptions>(timeout)));
-  row.copy_(received.narrow(0, 0, count));
+  auto pieces = at::empty({hosts * piece}, row.options());
+  pieces.narrow(0, 0, count).copy_(row);
+  pieces.slice(0, count).zero_();
+  const auto mine = at::empty({piece}, row.options());
+  exchange_and_reduce(mine, pieces, op, timeout);
+  auto all_bytes = bytes_of_row(pieces), mine_bytes = bytes_of_row(mine);
+  wait_across(
+      across_->_allgather_base(all_bytes, mine_bytes, at_once<c10d::AllgatherOptions>(timeout)));
+  row.copy_(pieces.narrow(0, 0, count));
 }
 
 HierarchicalBackend::WorkPtr HierarchicalBackend::allreduce(Tensors& tensors,
@@ -214,11 +212,12 @@ HierarchicalBackend::WorkPtr HierarchicalBackend::allreduce(Tensors& tensors,
   return start(call.name, c10d::OpType::ALLREDUCE, tensors, options.asyncOp,
                [this, tensors, op = options.reduceOp, timeout = options.timeout] {
                  for (const auto& tensor : tensors) {
-                   const auto row = row_of(tensor);
+                   FlatTensor values(tensor, Use::change);
+                   const auto row = values.row();
                    reduce_inside(row, op, timeout);
-                   reduce_across(share_of(row, std::min(place_, layout_.columns())), op, timeout);
+                   reduce_across(share_of(row, place_), op, timeout);
                    spread_inside(row, timeout);
-                   give_back(tensor, row);
+                   values.write_back();
                  }
                });
 }
@@ -239,8 +238,10 @@ HierarchicalBackend::WorkPtr HierarchicalBackend::broadcast(Tensors& tensors,
   return start(call.name, c10d::OpType::BROADCAST, tensors, options.asyncOp,
                [this, tensors, root, timeout = options.timeout] {
                  const bool is_here = host_ == layout_.host[root];
+                 const bool is_root = rank_ == static_cast<int>(root);
                  for (const auto& tensor : tensors) {
-                   const auto row = row_of(tensor);
+                   FlatTensor values(tensor, is_root ? Use::read : Use::write);
+                   const auto row = values.row();
                    auto within = at_once<c10d::BroadcastOptions>(timeout);
                    within.rootRank = layout_.place[root];
                    Tensors rows{row};
@@ -251,7 +252,7 @@ HierarchicalBackend::WorkPtr HierarchicalBackend::broadcast(Tensors& tensors,
                    if (across_ && share[0].numel() > 0)
                      wait_across(across_->broadcast(share, between));
                    if (!is_here) spread_inside(row, timeout);
-                   if (rank_ != static_cast<int>(root)) give_back(tensor, row);
+                   if (!is_root) values.write_back();
                  }
                });
 }
@@ -264,7 +265,7 @@ void HierarchicalBackend::all_gather(const at::Tensor& output, const at::Tensor&
   const auto places = static_cast<int64_t>(layout_.columns());
   if (input.numel() == 0) return;
   const auto options = at_once<c10d::AllgatherOptions>(timeout);
-  auto mine = row_of(input);
+  const auto mine = FlatTensor(input, Use::read).row();
   auto column = at::empty({hosts, mine.numel()}, mine.options());
   auto all = at::empty({places, hosts, mine.numel()}, mine.options());
   auto mine_bytes = bytes_of_row(mine), column_bytes = bytes_of_row(column.view(-1));
@@ -274,13 +275,13 @@ void HierarchicalBackend::all_gather(const at::Tensor& output, const at::Tensor&
     wait_inside(inside_->_allgather_base(all_row, column_row, options));
   else
     all_row.copy_(column_row);
-  const auto target = lies_in_a_row(output) ? output : at::empty(output.sizes(), output.options());
-  const auto by_rank = target.view({size_, mine.numel()});
+  FlatTensor values(output, Use::write);
+  const auto by_rank = values.row().view({size_, mine.numel()});
   for (int rank = 0; rank < size_; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     by_rank[rank].copy_(all[layout_.place[index]][layout_.host[index]]);
   }
-  if (!lies_in_a_row(output)) output.copy_(target);
+  values.write_back();
 }
 
 HierarchicalBackend::WorkPtr HierarchicalBackend::_allgather_base(
@@ -338,7 +339,7 @@ void HierarchicalBackend::reduce_scatter(const at::Tensor& output, const at::Ten
   const auto places = static_cast<int64_t>(layout_.columns());
   const auto count = output.numel();
   if (count == 0) return;
-  const auto by_rank = row_of(input).view({size_, count});
+  const auto by_rank = FlatTensor(input, Use::read).row().view({size_, count});
   auto all = at::empty({places, hosts, count}, by_rank.options());
   for (int rank = 0; rank < size_; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
@@ -351,20 +352,9 @@ void HierarchicalBackend::reduce_scatter(const at::Tensor& output, const at::Ten
     options.reduceOp = op;
     wait_inside(inside_->_reduce_scatter_base(column, all_row, options));
   }
-  auto received = at::empty_like(column);
-  auto column_bytes = bytes_of_row(column), received_bytes = bytes_of_row(received);
-  std::vector<int64_t> equal;
-  wait_across(across_->alltoall_base(received_bytes, column_bytes, equal, equal,
-                                     at_once<c10d::AllToAllOptions>(timeout)));
-  std::vector<const std::byte*> pieces;
-  for (int64_t host = 0; host < hosts; ++host)
-    pieces.push_back(static_cast<const std::byte*>(received[host * count].data_ptr()));
-  const auto result = lies_in_a_row(output) ? output : at::empty(output.sizes(), output.options());
-  detail::reduce_function(detail::element_of(output.scalar_type()),
-                          combine_of({"reduce_scatter", rank_}, op, output.scalar_type()))(
-      static_cast<std::byte*>(result.data_ptr()), pieces, static_cast<std::size_t>(count),
-      static_cast<std::size_t>(hosts));
-  if (!lies_in_a_row(output)) output.copy_(result);
+  FlatTensor values(output, Use::write);
+  exchange_and_reduce(values.row(), column, op, timeout);
+  values.write_back();
 }
 
 HierarchicalBackend::WorkPtr HierarchicalBackend::_reduce_scatter_base(
@@ -407,7 +397,7 @@ HierarchicalBackend::WorkPtr HierarchicalBackend::reduce_scatter(
   return start(call.name, c10d::OpType::REDUCE_SCATTER, outputs, options.asyncOp,
                [this, output, list, op = options.reduceOp, timeout = options.timeout] {
                  Tensors rows;
-                 for (const auto& input : list) rows.push_back(row_of(input));
+                 for (const auto& input : list) rows.push_back(FlatTensor(input, Use::read).row());
                  reduce_scatter(output, at::cat(rows), op, timeout);
                });
 }

@@ -6,7 +6,6 @@
 #include <accel/comm/shm_backend.hpp>
 
 #include <accel/comm/connection.hpp>
-#include <accel/comm/host_layout.hpp>
 #include <accel/comm/shm_tensors.hpp>
 #include <accel/comm/shm_work.hpp>
 #include <accel/detail/error.hpp>
@@ -73,11 +72,6 @@ void keep_apart(FlatTensor& read, std::size_t own, const std::vector<std::byte*>
 }
 
 }  // namespace
-
-std::string ShmBackend::obstacle(c10d::Store& store, int rank, int size, milliseconds timeout) {
-  const auto survey = detail::survey_hosts(store, rank, size, timeout);
-  return survey.obstacle();
-}
 
 ShmBackend::Options::Options(milliseconds startup, milliseconds collective)
     : c10d::Backend::Options("accel_shm", collective), startup_timeout(startup) {

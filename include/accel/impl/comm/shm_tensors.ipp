@@ -135,6 +135,9 @@ FlatTensor::FlatTensor(const at::Tensor& tensor, Use use)
                                                    : row_.mutable_data_ptr());
 }
 
+// Dimensions of one element may have any stride, which a view would keep.
+at::Tensor FlatTensor::row() const { return row_.as_strided({row_.numel()}, {1}); }
+
 std::size_t FlatTensor::count() const {
   return element() == Element::bytes ? row_.nbytes() : static_cast<std::size_t>(row_.numel());
 }
