@@ -4,24 +4,20 @@
 // Ranks of several hosts: shared memory inside each, Gloo between them. The ranks are threads, and
 // say which host each belongs to; processes in network namespaces are in processes/hosts.cpp.
 #include "support/sample_tensors.hpp"
-#include "support/thread_ranks.hpp"
+#include "support/shm_ranks.hpp"
 
 #include <accel/comm/hierarchical_backend.hpp>
 
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <catch2/catch_all.hpp>
 
-#include <exception>
 #include <functional>
-#include <thread>
 
 using accel::HierarchicalBackend;
 using accel::ShmBackend;
 using accel::detail::HostLayout;
+using accel::test::errors_of_group_ranks;
 using accel::test::Faults;
 using accel::test::lay_out;
 using accel::test::Layout;
@@ -39,7 +35,6 @@ namespace {
 std::vector<std::string> errors_of_hosts(const std::vector<std::string>& hosts,
                                          const std::function<void(ProcessGroup&)>& body,
                                          std::chrono::milliseconds timeout = 60s) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
   const auto layout = HostLayout::of(hosts);
   const auto network = [&](const c10::intrusive_ptr<c10d::Store>& part, int rank,
                            int size) -> c10::intrusive_ptr<c10d::Backend> {
@@ -47,27 +42,12 @@ std::vector<std::string> errors_of_hosts(const std::vector<std::string>& hosts,
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
     return c10::make_intrusive<c10d::ProcessGroupGloo>(part, rank, size, options);
   };
-  std::vector<std::string> errors(hosts.size());
-  {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < layout.size(); ++rank)
-      threads.emplace_back([&, rank] {
-        at::set_num_threads(1);
-        try {
-          auto options = c10::make_intrusive<ShmBackend::Options>(60s, timeout);
-          options->ring = {.slot_bytes = 4096, .slots = 3};
-          const auto group = c10::make_intrusive<ProcessGroup>(store, rank, layout.size());
-          group->setBackend(
-              c10::DeviceType::CPU, ProcessGroup::BackendType::CUSTOM,
-              c10::make_intrusive<HierarchicalBackend>(store, rank, layout, network, options));
-          group->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
-          body(*group);
-        } catch (const std::exception& error) {
-          errors[static_cast<std::size_t>(rank)] = error.what();
-        }
-      });
-  }
-  return errors;
+  const auto open = [&](const c10::intrusive_ptr<c10d::Store>& store, int rank) {
+    auto options = c10::make_intrusive<ShmBackend::Options>(60s, timeout);
+    options->ring = {.slot_bytes = 4096, .slots = 3};
+    return c10::make_intrusive<HierarchicalBackend>(store, rank, layout, network, options);
+  };
+  return errors_of_group_ranks(layout.size(), open, body);
 }
 
 /// The host of each rank.

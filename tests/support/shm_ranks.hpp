@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A group over shared memory whose ranks are threads of this process.
+// Groups over shared memory, or another backend, whose ranks are threads of this process.
 #pragma once
 
 #include "support/thread_ranks.hpp"
@@ -20,11 +20,13 @@
 
 namespace accel::test {
 
+/// Opens a rank's backend for CPU tensors.
+using OpenBackend = std::function<c10::intrusive_ptr<c10d::Backend>(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank)>;
+
 /// What each rank's `body(group)` throws, as text; empty for one that returns.
-inline std::vector<std::string> errors_of_shm_ranks(
-    int size, const std::function<void(c10d::ProcessGroup&)>& body,
-    std::chrono::milliseconds timeout = std::chrono::milliseconds(60'000),
-    const detail::RingOptions& ring = {}) {
+inline std::vector<std::string> errors_of_group_ranks(
+    int size, const OpenBackend& open, const std::function<void(c10d::ProcessGroup&)>& body) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::string> errors(static_cast<std::size_t>(size));
   {
@@ -33,12 +35,9 @@ inline std::vector<std::string> errors_of_shm_ranks(
       threads.emplace_back([&, rank] {
         at::set_num_threads(1);
         try {
-          auto options = c10::make_intrusive<ShmBackend::Options>();
-          options->timeout = timeout;
-          options->ring = ring;
           const auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
           group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
-                            c10::make_intrusive<ShmBackend>(store, rank, size, options));
+                            open(store, rank));
           group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
           body(*group);
         } catch (const std::exception& error) {
@@ -47,6 +46,20 @@ inline std::vector<std::string> errors_of_shm_ranks(
       });
   }
   return errors;
+}
+
+/// The same over shared memory.
+inline std::vector<std::string> errors_of_shm_ranks(
+    int size, const std::function<void(c10d::ProcessGroup&)>& body,
+    std::chrono::milliseconds timeout = std::chrono::milliseconds(60'000),
+    const detail::RingOptions& ring = {}) {
+  const auto open = [&](const c10::intrusive_ptr<c10d::Store>& store, int rank) {
+    auto options = c10::make_intrusive<ShmBackend::Options>();
+    options->timeout = timeout;
+    options->ring = ring;
+    return c10::make_intrusive<ShmBackend>(store, rank, size, options);
+  };
+  return errors_of_group_ranks(size, open, body);
 }
 
 }  // namespace accel::test

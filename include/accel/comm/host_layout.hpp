@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which ranks run on which host, as they tell each other on the store at start-up: connection.ipp
+// Which ranks run on which host, as they tell each other on the store at start-up: transports.ipp
 // chooses by it what CPU tensors travel over. For the bodies of this layer: includes c10d's store.
 #pragma once
 
