@@ -125,7 +125,7 @@ class LibTorch(unittest.TestCase):
         self.write("CMakeLists.txt", "cmake_minimum_required(VERSION 3.25)\nproject(x CXX)\n"
                    f'include("{PROJECT}/tools/cmake/AccelLibTorch.cmake")\nmessage("problem: ${{ACCEL_LIBTORCH_PROBLEM}}.")\n')
         choice = {"LIBTORCH": "", "CMAKE_PREFIX_PATH": "", "ACCEL_CACHE": "/nowhere"} | choice
-        done = run("cmake", "-S", str(self.root), "-B", str(self.root / "build"), **choice)
+        done = run("cmake", "-G", "Ninja", "-S", str(self.root), "-B", str(self.root / "build"), **choice)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stderr.replace("\n", " ")
 
