@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The accel authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lets Python's Accelerate and this library step in turns; prints how much faster the latter is.
+"""Lets Python's Accelerate or PyTorch and this library step in turns; prints how they compare.
 
     driver.py --python PYTHON --build FOLDER [--rounds N] [--block SECONDS] [--resident] [FIGURE ...]
 
@@ -91,6 +91,46 @@ class Program:
             raise self._failure(f"answered 'run {count}' by '{' '.join(words)}'")
         return float(words[2])
 
+    def loss(self):
+        """(steps so far, the loss of the last)."""
+        self.process.stdin.write("loss\n")
+        self.process.stdin.flush()
+        _, words = self.answer("loss")
+        return int(words[1]), float(words[2])
+
+    def ranks(self):
+        """The processes that train: those below the launcher that have no children."""
+        parents = {}
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(folder.name)] = int(fields[1])
+        found = {self.process.pid}
+        while True:
+            more = {pid for pid, parent in parents.items() if parent in found} - found
+            if not more:
+                break
+            found |= more
+        return [pid for pid in found if pid not in {parents.get(other) for other in found}]
+
+    def peak_pss(self, count):
+        """The largest mean of the ranks' PSS, in MiB, that samples in a block of steps see."""
+        ranks, peak, done = self.ranks(), 0.0, threading.Event()
+
+        def sample():
+            nonlocal peak
+            while not done.wait(0.01):
+                peak = max(peak, sum(pss_of(pid) for pid in ranks) / len(ranks))
+
+        thread = threading.Thread(target=sample)
+        thread.start()
+        self.microseconds(count)
+        done.set()
+        thread.join()
+        return peak / 1024
+
     def quit(self):
         self.process.stdin.close()
         try:
@@ -99,6 +139,14 @@ class Program:
             raise self._failure("did not end after its input had ended") from None
         if code != 0:
             raise self._failure(f"ended with {code}")
+
+
+def pss_of(pid):
+    """The proportional set size of a process in KiB: memory that processes share is divided."""
+    for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1])
+    return 0
 
 
 def report(figure, unit, pairs):
@@ -135,6 +183,43 @@ def compare_steps(figure, python, accel, rounds, seconds):
     return report(figure, "us_per_step", pairs)
 
 
+def compare_gpt(figures, python, accel, rounds, steps):
+    """Times and memory of one strategy in both, as ours over theirs; the losses have to be equal."""
+    programs = [Program(python), Program(accel)]
+    for program in programs:
+        program.answer("first_step")
+        program.microseconds(steps)
+    pairs = []
+    for k in range(rounds):
+        times = [0.0, 0.0]
+        for which in (0, 1) if k % 2 == 0 else (1, 0):
+            times[which] = programs[which].microseconds(steps)
+        pairs.append(times)
+    losses = [program.loss() for program in programs]
+    if losses[0][0] != losses[1][0] or abs(losses[0][1] - losses[1][1]) > 1e-3 * losses[0][1]:
+        raise Failure(f"the losses differ: {losses[0]} in Python, {losses[1]} here")
+    memory = [program.peak_pss(steps) for program in programs]
+    for program in programs:
+        program.quit()
+    ratios = [ours / theirs for theirs, ours in pairs]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    measured = {
+        "figure": figures[0],
+        "python_ms_per_step": round(statistics.median(theirs for theirs, _ in pairs) / 1e3, 1),
+        "accel_ms_per_step": round(statistics.median(ours for _, ours in pairs) / 1e3, 1),
+        "pairs": len(pairs),
+        "ratio_quartiles": [round(low, 3), round(middle, 3), round(high, 3)],
+        "python_pss_mib": round(memory[0]),
+        "accel_pss_mib": round(memory[1]),
+        "losses": [loss for _, loss in losses],
+    }
+    print(json.dumps(measured), flush=True)
+    lines = [f"figure {figures[0]} {middle:.3f} ratio"]
+    if len(figures) > 1:
+        lines.append(f"figure {figures[1]} {memory[1] / memory[0]:.3f} ratio")
+    return "\n".join(lines)
+
+
 def compare_starts(figure, python, accel, rounds):
     def seconds(command):
         program = Program(command)
@@ -153,7 +238,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=15, help="pairs of blocks a figure (15)")
     parser.add_argument("--block", type=float, default=0.5, help="seconds a block (0.5)")
     parser.add_argument("--resident", action="store_true", help="keep the batches: no loader")
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="mlp64_1p, mlp64_2p, start")
+    parser.add_argument("--steps", type=int, default=3, help="steps of a block of the GPT (3)")
+    parser.add_argument(
+        "figures",
+        nargs="*",
+        metavar="FIGURE",
+        help="mlp64_1p, mlp64_2p, start, zero3, zero3_gloo, zero3_vs_fsdp1, ddp",
+    )
     arguments = parser.parse_args()
 
     extra = ["--resident"] if arguments.resident else []
@@ -170,6 +261,25 @@ def main():
         "mlp64_1p": lambda name: compare_steps(name + suffix, python, accel, *steps),
         "mlp64_2p": lambda name: compare_steps(name + suffix, python2, accel2, *steps),
         "start": lambda name: compare_starts(name, python, accel, max(3, arguments.rounds // 3)),
+    }
+    def gpt(figures, theirs, ours, transport="shared_memory"):
+        launch = ["env", f"ACCEL_TRANSPORT={transport}", binaries / "accel-launch"]
+        program = [binaries / "bench_gpt", "--serve", "--strategy", ours]
+        script = [HERE / "torch_gpt.py", "--strategy", theirs]
+        return compare_gpt(
+            ["peers/" + figure for figure in figures],
+            [arguments.python, *torchrun, *script],
+            [*launch, "--num_processes", "2", *program],
+            arguments.rounds,
+            arguments.steps,
+        )
+
+    time_and_memory = ["zero3_time_vs_fsdp2", "zero3_memory_vs_fsdp2"]
+    work |= {
+        "zero3": lambda _: gpt(time_and_memory, "fsdp2", "zero3"),
+        "zero3_gloo": lambda _: gpt(["zero3_gloo_time_vs_fsdp2"], "fsdp2", "zero3", "gloo"),
+        "zero3_vs_fsdp1": lambda _: gpt(["zero3_time_vs_fsdp1"], "fsdp1", "zero3"),
+        "ddp": lambda _: gpt(["ddp_time_vs_pytorch"], "ddp", "ddp"),
     }
     unknown = [name for name in arguments.figures if name not in work]
     if unknown:

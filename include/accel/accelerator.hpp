@@ -151,7 +151,11 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
       kernel->shared_record()->refresh = [weak = std::weak_ptr(kernel)] {
         if (const auto living = weak.lock()) living->refresh();
       };
-      if constexpr (Precision::master_weights)
+      if constexpr (Shared::shards)
+        kernel->shared_record()->assemble = [weak = std::weak_ptr(kernel)](bool whole) {
+          if (const auto living = weak.lock()) living->assemble(whole);
+        };
+      else if constexpr (Precision::master_weights)
         kernel->shared_record()->masters = [weak = std::weak_ptr(kernel)] {
           const auto living = weak.lock();
           return living ? living->parameter_pairs()
@@ -248,7 +252,7 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   /// AcceleratorOptions::allow_uneven_batches.
   template <class Module, std::invocable Body>
   void join_uneven_inputs(const Model<Module>& model, Body&& body)
-    requires(Backend::distributed && ReducesOncePerWindow<Backend>)
+    requires(Backend::distributed && !Backend::shards_optimizer_state)
   {
     static_cast<void>(model);
     shared_->join(true);
@@ -278,6 +282,7 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
                   const CallSite& where = CallSite::current()) {
     require_closed_window();
     communicator().compare_calls("save_state", where);
+    [[maybe_unused]] const auto whole = shared_->assembled();
     state_.save(folder, communicator());
   }
   /// The same under the next name of a series, which removes its oldest states beyond its limit.
@@ -285,6 +290,7 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
                              const CallSite& where = CallSite::current()) {
     require_closed_window();
     communicator().compare_calls("save_state", where);
+    [[maybe_unused]] const auto whole = shared_->assembled();
     return state_.save(series, communicator());
   }
   /// Restores what save_state wrote, whatever number of ranks wrote it. The same objects must have
@@ -294,7 +300,10 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   void load_state(const std::filesystem::path& folder,
                   const CallSite& where = CallSite::current()) {
     communicator().compare_calls("load_state", where);
-    state_.load(folder, communicator());
+    {
+      [[maybe_unused]] const auto whole = shared_->assembled();
+      state_.load(folder, communicator());
+    }
     shared_->abandon_window();
   }
   /// Adds a value of your own to the state. Its `save` is called on rank 0 only, so it must not
@@ -334,7 +343,7 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   }
 
   /// Lets go of everything that was prepared. Handles stay valid; their models are no longer
-  /// reduced.
+  /// reduced. What is sharded becomes whole: with sharded<...> every rank must call this.
   void free_memory() {
     shared_->forget();
     kernels_.clear();

@@ -53,6 +53,25 @@ extern int r, n, local, on_this_host;
 
 }  // namespace names::training
 
+/// docs/sharding.md: a model of blocks under ZeRO-3.
+namespace names::sharding {
+
+using names::training::data;
+struct BlockImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x);
+};
+struct NetImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x);
+  torch::nn::Linear head{nullptr};
+};
+TORCH_MODULE(Net);
+extern Net net;
+extern torch::optim::AdamW adamw;
+extern accel::Accelerator<accel::sharded<accel::zero3>> accelerator;
+auto model = accelerator.prepare(net);
+
+}  // namespace names::sharding
+
 /// docs/collectives.md: a store that the ranks share, and who this one is.
 namespace names::collectives {
 

@@ -93,6 +93,10 @@ class Communicator {
   /// whose store is the caller's.
   [[nodiscard]] Communicator duplicate() const;
 
+  /// A connection of the ranks that give the same color (0 or above), in the order of their ranks, as
+  /// with MPI_Comm_split. Every rank must call this. Throws Error(usage) as `duplicate` does.
+  [[nodiscard]] Communicator split(int color) const;
+
   [[nodiscard]] int rank() const noexcept { return ranks_.rank; }
   [[nodiscard]] int size() const noexcept { return ranks_.size; }
   [[nodiscard]] const Ranks& ranks() const noexcept { return ranks_; }
@@ -177,6 +181,7 @@ class Communicator {
 
  private:
   struct Connection;
+  void require_store() const;
   Ranks ranks_;
   std::shared_ptr<Connection> connection_;
 };

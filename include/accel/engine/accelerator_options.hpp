@@ -7,6 +7,7 @@
 #include <accel/comm/communicator.hpp>
 #include <accel/engine/ddp.hpp>
 #include <accel/engine/grad_scaler.hpp>
+#include <accel/engine/sharded/sharded_parallel.hpp>
 #include <accel/track/trackers.hpp>
 
 #include <cstdint>
@@ -26,8 +27,9 @@ struct AcceleratorOptions {
   bool step_scheduler_with_optimizer =
       true;  ///< schedules step when the optimizer does, not at each call
   bool step_scheduler_once_per_process =
-      false;  ///< Accelerate's rule: as many schedule steps as processes
-  DdpOptions ddp{};
+      false;         ///< Accelerate's rule: as many schedule steps as processes
+  DdpOptions ddp{};  ///< comm_hook and sync_batch_norm are those of sharded<...> too
+  ShardedOptions sharded{};
   GradScalerOptions grad_scaler{};
   CommunicatorOptions communicator{};
   std::string project_dir{};  ///< where trackers write

@@ -22,18 +22,59 @@
 
 namespace accel {
 
+/// What keeps a model's ranks together.
+template <class Backend>
+using ReplicaOf =
+    std::conditional_t<Backend::shards_optimizer_state, ShardedParallel, DataParallel>;
+
+namespace detail {
+
+template <class Backend>
+struct UnitsOf {
+  using type = wrap_auto;
+};
+template <class Backend>
+  requires requires { typename Backend::units; }
+struct UnitsOf<Backend> {
+  using type = typename Backend::units;
+};
+
+}  // namespace detail
+
 template <class Backend, class Precision, class Accumulation>
-class Context : public PreparedObjects {
+class Context : public PreparedObjects<ReplicaOf<Backend>> {
   struct Nothing {};
+  using Objects = PreparedObjects<ReplicaOf<Backend>>;
+  using Objects::announce;
+  using Objects::assemble;
+  using Objects::before;
+  using Objects::begin_window;
+  using Objects::clear_gradients;
+  using Objects::forget_objects;
+  using Objects::is_any_suspended;
+  using Objects::models_of;
+  using Objects::send_buffers;
+  using Objects::shadow;
+  using Objects::source_;
+  using typename Objects::JoinedCall;
 
  public:
+  using Objects::held_gradients;
+  using Objects::optimizers;
+  using Objects::options;
+  using Objects::replica_of;
+  using Objects::share_buffers;
+  using Objects::state;
+
   static constexpr bool reduces = Backend::distributed;
+  /// Whether ranks hold parts of a model only.
+  static constexpr bool shards = Backend::shards_optimizer_state;
   /// Whether gradients may have to be finished (corrected, unscaled) before a step.
   static constexpr bool finishes_gradients =
       Precision::needs_scaler || Step<Backend, Precision, Accumulation>::accumulates;
 
   Context(PartialState processes, const AcceleratorOptions& run_time)
-      : PreparedObjects(std::move(processes), run_time),
+      : Objects(std::move(processes), run_time),
         step(run_time.gradient_accumulation_steps),
         loaders(std::make_shared<ActiveLoaders>()),
         scaler(make_scaler(run_time)) {}
@@ -45,9 +86,12 @@ class Context : public PreparedObjects {
   /// Gives a module the place that the policies have for it. Every rank must call this.
   void adopt(const std::shared_ptr<torch::nn::Module>& module, bool place) {
     constexpr auto type = scalar_type(Precision::parameter_type);
-    std::optional<GradientWire> wire;
-    if constexpr (reduces) wire = GradientWire{type, scalar_type(Precision::reduce_type)};
-    PreparedObjects::adopt(module, place, type, wire);
+    typename Objects::MakeReplica make;
+    if constexpr (reduces)
+      make = [this](std::shared_ptr<torch::nn::Module> given) {
+        return make_replica(std::move(given));
+      };
+    Objects::adopt(module, place, type, make);
   }
 
   // The hooks of the step, in the order in which a window meets them.
@@ -139,7 +183,7 @@ class Context : public PreparedObjects {
     return scaler.scale(loss);
   }
 
-  using PreparedObjects::correct;
+  using Objects::correct;
   template <class Kernel>
   void correct(const Kernel& kernel, double factor) {
     correct(kernel.record().parameters, factor);
@@ -150,7 +194,10 @@ class Context : public PreparedObjects {
     if constexpr (Precision::needs_scaler) {
       if (optimizer.refresh) optimizer.refresh();
       if (std::exchange(optimizer.unscaled, true)) return;
-      optimizer.finite = scaler.unscale_(gradients_of(optimizer.parameters));
+      optimizer.finite = scaler.unscale_(held_gradients(optimizer.parameters));
+      // Each rank has looked at its part.
+      if constexpr (shards)
+        optimizer.finite = state.communicator().all_sum(optimizer.finite ? 0 : 1) == 0;
     }
   }
 
@@ -184,6 +231,14 @@ class Context : public PreparedObjects {
     if constexpr (Backend::distributed) share_buffers();
   }
 
+  /// Whether every backward reduces: where a stage has no room for a whole gradient, always.
+  [[nodiscard]] bool sync_each_batch() const noexcept {
+    if constexpr (Backend::shards_gradients)
+      return true;
+    else
+      return Objects::sync_each_batch();
+  }
+
   /// Takes part in what the other ranks do until none has a batch left; returns the rank whose model
   /// saw the last one.
   int shadow_all() {
@@ -202,6 +257,14 @@ class Context : public PreparedObjects {
     }
   }
 
+  /// A scope in which what is sharded is whole. Every rank must open and leave it.
+  [[nodiscard]] auto assembled() {
+    if constexpr (shards)
+      return Assembled(*this);
+    else
+      return Nothing{};
+  }
+
   /// Whether a micro-batch is being processed.
   [[nodiscard]] bool inside() const noexcept { return inside_; }
 
@@ -218,6 +281,46 @@ class Context : public PreparedObjects {
   }
 
  private:
+  class Assembled {
+   public:
+    explicit Assembled(Context& context) : context_(context) { context_.assemble(true); }
+    ~Assembled() { context_.assemble(false); }
+    Assembled(const Assembled&) = delete;
+    Assembled& operator=(const Assembled&) = delete;
+
+   private:
+    Context& context_;
+  };
+
+  /// A backend of the user's own need not have a stage.
+  static constexpr bool reshards_after_forward() {
+    if constexpr (requires { typename Backend::stage; })
+      return Backend::stage::reshards_after_forward;
+    else
+      return Backend::shards_parameters;
+  }
+
+  auto make_replica(std::shared_ptr<torch::nn::Module> module)
+    requires(reduces)
+  {
+    const GradientWire wire{scalar_type(Precision::parameter_type),
+                            scalar_type(Precision::reduce_type)};
+    if constexpr (shards) {
+      const ShardingPlan plan{
+          Backend::shards_gradients,
+          Backend::shards_parameters,
+          reshards_after_forward(),
+          Backend::hybrid,
+          unit_rule_of<typename detail::UnitsOf<Backend>::type>(options.sharded.min_num_params),
+          Precision::master_weights ? c10::ScalarType::Float : c10::ScalarType::Undefined};
+      return std::make_unique<ShardedParallel>(std::move(module), state.communicator(), options.ddp,
+                                               options.sharded, plan, wire);
+    } else {
+      return std::make_unique<DataParallel>(std::move(module), state.communicator(), options.ddp,
+                                            wire);
+    }
+  }
+
   static auto make_scaler(const AcceleratorOptions& run_time) {
     if constexpr (Precision::needs_scaler)
       return GradScaler(run_time.grad_scaler);
@@ -249,7 +352,7 @@ class Context : public PreparedObjects {
     const at::NoGradGuard no_grad;
     for (const auto& optimizer : optimizers)
       if (!optimizer->unscaled)
-        for (auto& gradient : gradients_of(optimizer->parameters))
+        for (auto& gradient : held_gradients(optimizer->parameters))
           gradient.mul_(agreed.scale / mine.scale);
   }
 

@@ -48,6 +48,10 @@ void cast_floating_(torch::nn::Module& module, c10::ScalarType type);
 at::Tensor clip_norm_(const std::vector<at::Tensor>& gradients, double max_norm,
                       double norm_type = 2.0);
 
+/// The second half of that: scales gradients whose joint norm (0-dim) is known.
+void scale_to_norm_(const std::vector<at::Tensor>& gradients, const at::Tensor& norm,
+                    double max_norm);
+
 /// Clamps gradients in place to [-clip_value, clip_value].
 void clip_value_(const std::vector<at::Tensor>& gradients, double clip_value);
 

@@ -3,14 +3,15 @@
 //
 // What was prepared, and what is known of its gradients: which are reduced over the ranks, which are
 // corrected for a short window or without the loss scale, which are still to be. Errors where a step
-// would take gradients of two kinds. Knows no policy; context.hpp is one of these.
+// would take gradients of two kinds. Knows no policy but what keeps a model's ranks together, a
+// DataParallel or a ShardedParallel; context.hpp is one of these.
 #pragma once
 
 #include <accel/comm/partial_state.hpp>
 #include <accel/engine/accelerator_options.hpp>
 #include <accel/engine/check_finite.hpp>
 #include <accel/engine/ddp.hpp>
-#include <accel/engine/gradient_wire.hpp>
+#include <accel/engine/sharded/sharded_parallel.hpp>
 
 #include <torch/nn/module.h>
 
@@ -31,6 +32,7 @@ struct OptimizerRecord {
   std::function<void()> refresh;    ///< takes up groups that were added since
   /// The fp32 copies that it steps, each with its 16-bit parameter; empty where it has none.
   std::function<std::vector<std::pair<at::Tensor, at::Tensor>>()> masters;
+  std::function<void(bool)> assemble;  ///< where parameters are sharded: into a whole, and back
   std::vector<at::Tensor> parameters;  ///< of the model, each once
   bool unscaled = false;               ///< in this window
   bool finite = true;                  ///< what unscaling found
@@ -44,33 +46,37 @@ struct OptimizerRecord {
 };
 
 /// A model that was prepared.
+template <class Replica>
 struct ModelRecord {
   std::shared_ptr<torch::nn::Module> module;
-  std::vector<at::Tensor> parameters;       ///< each once
-  std::unique_ptr<DataParallel> replica{};  ///< where the backend reduces
-  std::unique_ptr<GradientWatch> watch{};   ///< from its first check_finite on
-  int suspended = 0;                        ///< scopes of no_sync that it is in
-  bool local = false;                       ///< has gradients of this window that were not reduced
-  int64_t reduced_at = 0;                   ///< the number of its last reduction
+  std::vector<at::Tensor> parameters;      ///< each once
+  std::unique_ptr<Replica> replica{};      ///< where the backend reduces
+  std::unique_ptr<GradientWatch> watch{};  ///< from its first check_finite on
+  int suspended = 0;                       ///< scopes of no_sync that it is in
+  bool local = false;                      ///< has gradients of this window that were not reduced
+  int64_t reduced_at = 0;                  ///< the number of its last reduction
 };
 
 /// The models and optimizers of an accelerator.
+template <class Replica>
 class PreparedObjects {
  public:
+  using MakeReplica = std::function<std::unique_ptr<Replica>(std::shared_ptr<torch::nn::Module>)>;
+
   PreparedObjects(PartialState processes, const AcceleratorOptions& run_time)
       : state(std::move(processes)), options(run_time) {}
 
   PartialState state;
   AcceleratorOptions options;
-  std::vector<ModelRecord> models;
+  std::vector<ModelRecord<Replica>> models;
   std::vector<std::shared_ptr<OptimizerRecord>> optimizers;
 
-  /// Gives a module its place: device, dtype, and (where there is a wire to reduce over) the same
-  /// values on every rank. A module that has its place already is left alone; one with other
+  /// Gives a module its place: device, dtype, and (where there is something to make a replica) the
+  /// same values on every rank. A module that has its place already is left alone; one with other
   /// parameters than before (another object at the same address, or a module that has grown) and one
-  /// whose last backward threw are taken up anew. With a wire every rank must call this.
+  /// whose last backward threw are taken up anew. With replicas every rank must call this.
   void adopt(const std::shared_ptr<torch::nn::Module>& module, bool place, c10::ScalarType type,
-             const std::optional<GradientWire>& wire);
+             const MakeReplica& make);
 
   // Around a backward, where the backend reduces.
 
@@ -154,7 +160,7 @@ class PreparedObjects {
 
   /// The models that a loss was computed with and that are not in a scope of no_sync. One model
   /// needs no search.
-  [[nodiscard]] std::vector<ModelRecord*> models_of(const at::Tensor& loss);
+  [[nodiscard]] std::vector<ModelRecord<Replica>*> models_of(const at::Tensor& loss);
   /// Whether some model is in a scope of no_sync.
   [[nodiscard]] bool is_any_suspended() const noexcept;
 
@@ -162,20 +168,31 @@ class PreparedObjects {
   void begin_window();
   /// Clears all gradients, and forgets what was done to them.
   void clear_gradients();
-  /// Lets go of what was prepared.
+  /// Lets go of what was prepared. Sharded modules become whole: then every rank must call this.
   void forget_objects();
+
+  /// Makes sharded models and optimizers whole, to be saved or loaded, and splits them again. Every
+  /// rank must call this.
+  void assemble(bool whole);
+
+  /// What keeps a module's ranks together; null for one that was not prepared.
+  [[nodiscard]] Replica* replica_of(const torch::nn::Module& module) const;
+
+  /// What this rank holds of the gradients of some parameters.
+  [[nodiscard]] static std::vector<at::Tensor> held_gradients(
+      const std::vector<at::Tensor>& parameters);
 
   int source_ = 0;  ///< the rank whose buffers are everybody's
 
  private:
-  [[nodiscard]] bool is_suspended(const ModelRecord& model) const noexcept {
+  [[nodiscard]] bool is_suspended(const ModelRecord<Replica>& model) const noexcept {
     return suspended_ > 0 || model.suspended > 0;
   }
-  void arm(const std::vector<ModelRecord*>& reached, const at::Tensor& loss);
+  void arm(const std::vector<ModelRecord<Replica>*>& reached, const at::Tensor& loss);
   /// Looks up which models an optimizer's parameters are of.
   void find_owners(OptimizerRecord& optimizer) const;
 
-  std::vector<ModelRecord*> armed_;
+  std::vector<ModelRecord<Replica>*> armed_;
   std::unordered_set<const c10::TensorImpl*> corrected_;  ///< parameters, in this window
   bool buffers_differ_ = false;
   bool joining_ = false;
@@ -183,5 +200,8 @@ class PreparedObjects {
   int64_t reductions_ = 0;  ///< backward passes that reduced
   int64_t models_version_ = 0;
 };
+
+extern template class PreparedObjects<DataParallel>;
+extern template class PreparedObjects<ShardedParallel>;
 
 }  // namespace accel

@@ -130,7 +130,8 @@ class TrainingLoop {
 
   /// Clips the joint norm of a model's gradients (or of a list of parameters) and returns what it
   /// was (0-dim), once a window: inside one it does nothing and returns NaN. Gradients are unscaled
-  /// first, with all others of the same optimizer. Local, since every rank has the same gradients.
+  /// first, with all others of the same optimizer. Local, since every rank has the same gradients; with
+  /// sharded<...> every rank must call this.
   template <class Model>
   at::Tensor clip_grad_norm_(const Model& model, double max_norm, double norm_type = 2.0) {
     if (!(max_norm >= 0))
@@ -140,7 +141,10 @@ class TrainingLoop {
     if (!sync_gradients()) return at::full({}, std::numeric_limits<double>::quiet_NaN());
     const auto parameters = parameters_of(model);
     finish(parameters);
-    return clip_norm_(gradients_of(parameters), max_norm, norm_type);
+    const auto gradients = shared_->held_gradients(parameters);
+    const auto norm = norm_of(parameters, gradients, norm_type);
+    scale_to_norm_(gradients, norm, max_norm);
+    return norm;
   }
 
   /// The joint norm of a model's gradients (0-dim), which stay as they are: NaN inside a window, and
@@ -150,7 +154,7 @@ class TrainingLoop {
     if (!sync_gradients()) return at::full({}, std::numeric_limits<double>::quiet_NaN());
     const auto parameters = parameters_of(model);
     finish(parameters);
-    return joint_norm(gradients_of(parameters), norm_type);
+    return norm_of(parameters, shared_->held_gradients(parameters), norm_type);
   }
 
   /// Throws Error(numeric), on every rank, where a parameter of a model or a gradient of it has a NaN
@@ -170,7 +174,7 @@ class TrainingLoop {
     if (!sync_gradients()) return;
     const auto parameters = parameters_of(model);
     finish(parameters);
-    clip_value_(gradients_of(parameters), clip_value);
+    clip_value_(shared_->held_gradients(parameters), clip_value);
   }
 
   /// Makes the gradients of every prepared optimizer what they are without the loss scale and the
@@ -205,11 +209,34 @@ class TrainingLoop {
     return Unreduced(shared_, model.unwrap().get());
   }
 
+  /// A scope in which a model's parameters are whole on every rank, and their memory may be used
+  /// directly. What was written to them, in whatever way, is kept at its end unless `writeback` is
+  /// false: of each value what the rank wrote that holds it. Not around forward or backward. Every
+  /// rank must open and leave it. PyTorch's name.
+  template <class Module>
+  [[nodiscard]] auto summon_full_params(const Model<Module>& model, bool writeback = true) {
+    if constexpr (Shared::shards)
+      return Summoned(shared_, *model, writeback);
+    else
+      return Whole{};
+  }
+
+  /// What sharded<...> holds of a model, in bytes. Local.
+  template <class Module>
+  [[nodiscard]] ShardingReport sharding_report(const Model<Module>& model) const
+    requires(Backend::shards_optimizer_state)
+  {
+    const auto* replica = shared_->replica_of(*model);
+    return replica ? replica->report() : ShardingReport{};
+  }
+
   /// Makes every parameter of a model the mean over the ranks of what they have, after steps inside
   /// no_sync: of 16-bit parameters the fp32 copies that the optimizer steps, where it has them.
   /// Buffers and the optimizer's state stay. Every rank must call this.
   template <class Module>
-  void average_parameters(const Model<Module>& model, const CallSite& where = CallSite::current()) {
+  void average_parameters(const Model<Module>& model, const CallSite& where = CallSite::current())
+    requires(!Backend::shards_optimizer_state)
+  {
     shared_->average_parameters(*model, where);
   }
 
@@ -278,6 +305,38 @@ class TrainingLoop {
       for (const auto& optimizer : shared_->optimizers)
         if (have_common(optimizer->parameters, parameters)) shared_->unscale(*optimizer);
   }
+
+  /// The joint norm of gradients of which this rank holds all, or its part.
+  static at::Tensor norm_of([[maybe_unused]] const std::vector<at::Tensor>& parameters,
+                            const std::vector<at::Tensor>& gradients, double norm_type) {
+    if constexpr (Shared::shards)
+      return joint_norm_of_pieces(detail::group_of(parameters), gradients, norm_type);
+    else
+      return joint_norm(gradients, norm_type);
+  }
+
+  /// A scope of summon_full_params; of a backend that holds whole parameters, nothing.
+  struct Whole {
+    Whole() = default;
+    ~Whole() {}  // so that a scope that does nothing is no unused variable
+  };
+  class Summoned {
+   public:
+    Summoned(std::shared_ptr<Shared> shared, const torch::nn::Module& module, bool writeback)
+        : shared_(std::move(shared)), replica_(shared_->replica_of(module)), writeback_(writeback) {
+      if (replica_) replica_->hold();
+    }
+    Summoned(const Summoned&) = delete;
+    Summoned& operator=(const Summoned&) = delete;
+    ~Summoned() {
+      if (replica_) replica_->unhold(writeback_);
+    }
+
+   private:
+    std::shared_ptr<Shared> shared_;
+    ShardedParallel* replica_;
+    bool writeback_;
+  };
 
   /// A scope of no_sync.
   class Unreduced {

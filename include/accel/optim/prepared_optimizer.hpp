@@ -9,6 +9,7 @@
 
 #include <accel/engine/context.hpp>
 #include <accel/optim/fused.hpp>
+#include <accel/optim/optimizer_pieces.hpp>
 
 #include <memory>
 #include <type_traits>
@@ -26,9 +27,13 @@ void refuse_repeated(const std::vector<at::Tensor>& earlier, const std::vector<a
                      std::size_t number);
 }  // namespace detail
 
-/// What the step does to one optimizer; shared by the handles of one optimizer.
-template <class Optimizer, class Precision>
+/// What the step does to one optimizer; shared by the handles of one optimizer. Of sharded
+/// parameters it steps this rank's pieces.
+template <class Optimizer, class Precision, bool shards>
 class OptimizerKernel {
+  /// Pieces of another type than their parameter's are copies in that type already.
+  static constexpr bool has_masters = Precision::master_weights && !shards;
+
  public:
   explicit OptimizerKernel(std::shared_ptr<Optimizer> optimizer)
       : optimizer_(std::move(optimizer)), record_(std::make_shared<OptimizerRecord>()) {
@@ -41,7 +46,10 @@ class OptimizerKernel {
   /// address.
   [[nodiscard]] bool is_current() const {
     std::vector<at::Tensor> known, held;
-    for (const auto& pair : known_pairs()) known.push_back(pair.first);
+    if constexpr (shards)
+      for (const auto& parameter : record_->parameters) known.push_back(local_piece(parameter));
+    else
+      for (const auto& pair : known_pairs()) known.push_back(pair.first);
     for (const auto& group : optimizer_->param_groups())
       held.insert(held.end(), group.params().begin(), group.params().end());
     return same_tensors(known, unique_tensors(held));
@@ -69,19 +77,38 @@ class OptimizerKernel {
       parameters = unique_tensors(parameters);
       detail::refuse_repeated(record_->parameters, parameters, groups_);
       record_->parameters.insert(record_->parameters.end(), parameters.begin(), parameters.end());
-      if constexpr (Precision::master_weights)
+      if constexpr (has_masters)
         for (auto& parameter : parameters) make_master(parameter);
     }
+    // Of all groups: the model may have been prepared after the optimizer.
+    if constexpr (shards)
+      if (!whole_) detail::give_pieces(*optimizer_);
+  }
+
+  /// Makes the optimizer one of whole parameters with whole state, to be saved, loaded or handed
+  /// back; or, with false, of pieces again. Every rank must call this.
+  void assemble(bool whole)
+    requires(shards)
+  {
+    refresh();
+    whole_ = whole;
+    if (whole)
+      detail::give_wholes(*optimizer_, record_->parameters);
+    else
+      detail::take_pieces(*optimizer_, record_->parameters);
   }
 
   void step() {
     refresh();
-    if constexpr (Precision::master_weights) gradients_to_masters();
+    if constexpr (has_masters) gradients_to_masters();
+    // Pieces get what the user has made of the gradients since they were reduced.
+    if constexpr (shards) (void)local_gradients(record_->parameters);
     if constexpr (has_fused_kernel<Optimizer>)
       fused_step(*optimizer_, scratch_);
     else
       static_cast<torch::optim::Optimizer&>(*optimizer_).step();
-    if constexpr (Precision::master_weights) masters_to_parameters();
+    if constexpr (has_masters) masters_to_parameters();
+    if constexpr (shards) refresh_wholes(record_->parameters);
     // Inside one long autocast region the casts of the old weights would be taken for the new ones.
     if constexpr (Precision::compute_type != Precision::parameter_type) at::autocast::clear_cache();
   }
@@ -96,7 +123,10 @@ class OptimizerKernel {
         gradient.reset();
       } else {
         at::NoGradGuard no_grad;
-        gradient.zero_();
+        if constexpr (shards)
+          for (auto& piece : local_gradients({parameter})) piece.zero_();
+        else
+          gradient.zero_();
       }
     }
   }
@@ -104,9 +134,13 @@ class OptimizerKernel {
  private:
   [[nodiscard]] std::vector<std::pair<at::Tensor, at::Tensor>> known_pairs() const {
     std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
-    if constexpr (Precision::master_weights)
+    if constexpr (has_masters)
       for (const auto& copy : masters_) pairs.emplace_back(copy.master, copy.parameter);
-    else
+    else if constexpr (shards) {
+      size_t next = 0;
+      for (const auto& group : optimizer_->param_groups())
+        for (const auto& own : group.params()) pairs.emplace_back(own, record_->parameters[next++]);
+    } else
       for (const auto& parameter : record_->parameters) pairs.emplace_back(parameter, parameter);
     return pairs;
   }
@@ -155,7 +189,8 @@ class OptimizerKernel {
 
   std::shared_ptr<Optimizer> optimizer_;
   std::shared_ptr<OptimizerRecord> record_;
-  size_t groups_ = 0;  ///< taken up so far
+  size_t groups_ = 0;   ///< taken up so far
+  bool whole_ = false;  ///< not of pieces, for a while
   std::vector<Master> masters_;
   FusedScratch scratch_;
 };
@@ -164,7 +199,7 @@ class OptimizerKernel {
 template <class Optimizer, class Precision, class Context>
 class PreparedOptimizer {
  public:
-  using Kernel = OptimizerKernel<Optimizer, Precision>;
+  using Kernel = OptimizerKernel<Optimizer, Precision, Context::shards>;
 
   PreparedOptimizer(std::shared_ptr<Kernel> kernel, std::shared_ptr<Context> context)
       : kernel_(std::move(kernel)), context_(std::move(context)) {}

@@ -92,13 +92,13 @@ concept ReducesOncePerWindow =
                   "use ddp or sharded<zero1>, or accumulate(), right with every backend",
                   Backend>;
 
-/// The engine of sharded backends is part of this release.
-template <class Backend>
-concept ShardsInThisRelease =
-    !Backend::shards_optimizer_state ||
-    detail::unmet<"accel: sharded<...> needs an engine that this release does not have; "
-                  "use ddp, or single on one process",
-                  Backend>;
+/// Shards that lie elsewhere than on the device are not part of this release.
+template <class Placement>
+concept OffloadsInThisRelease =
+    !(Placement::offloads_optimizer_state || Placement::offloads_parameters) ||
+    detail::unmet<"accel: offload<...> needs an engine that this release does not have; "
+                  "use the same placement without it",
+                  Placement>;
 
 /// The engine of lazy backends is part of this release.
 template <class Backend>
@@ -117,7 +117,7 @@ concept RecomputesInThisRelease =
 
 /// Policies that go together and that this release can also run.
 template <class Backend, class Placement>
-concept HasEngine = ShardsInThisRelease<Backend> && RecordsInThisRelease<Backend> &&
+concept HasEngine = RecordsInThisRelease<Backend> && OffloadsInThisRelease<Placement> &&
                     RecomputesInThisRelease<Placement>;
 
 }  // namespace accel

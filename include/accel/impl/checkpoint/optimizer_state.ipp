@@ -5,8 +5,8 @@
 // of LibTorch's optimizers.
 #include <accel/checkpoint/optimizer_state.hpp>
 
-#include <accel/checkpoint/optimizer_fields.hpp>
 #include <accel/detail/error.hpp>
+#include <accel/optim/optimizer_fields.hpp>
 
 #include <ATen/ops/empty_like.h>
 

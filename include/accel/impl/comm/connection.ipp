@@ -278,15 +278,45 @@ Communicator Communicator::over_store(c10::intrusive_ptr<c10d::Store> store, con
   return communicator;
 }
 
-Communicator Communicator::duplicate() const {
-  if (!connection_) return *this;
+void Communicator::require_store() const {
   if (!connection_->store)
     fail(ErrorCategory::usage,
          "accel: rank {} of {}: a connection over a group of the caller's cannot be duplicated, "
          "since its store is not known; connect with Communicator::over_store",
          ranks_.rank, ranks_.size);
+}
+
+Communicator Communicator::duplicate() const {
+  if (!connection_) return *this;
+  require_store();
   return over_store(connection_->store, ranks_, connection_->device, connection_->options,
                     fmt::format("duplicate/{}", connection_->duplicates++));
+}
+
+Communicator Communicator::split(int color) const {
+  if (!connection_) return *this;
+  require_store();
+  // Launchers number the ranks of a host in a row, so that its first one names it.
+  const bool is_one_host = ranks_.local_size == ranks_.size;
+  const int host = is_one_host ? 0 : ranks_.rank - ranks_.local_rank;
+  std::vector<int> members, hosts;
+  int rank = 0;
+  for (const auto& said : all_gather_bytes(fmt::format("{} {}", color, host))) {
+    const auto space = said.find(' ');
+    if (std::stoi(said.substr(0, space)) == color) {
+      members.push_back(rank);
+      hosts.push_back(std::stoi(said.substr(space + 1)));
+    }
+    ++rank;
+  }
+  auto ranks = ranks_;
+  const auto place = std::ranges::find(members, ranks_.rank) - members.begin();
+  ranks.rank = static_cast<int>(place);
+  ranks.size = static_cast<int>(members.size());
+  ranks.local_rank = static_cast<int>(std::count(hosts.begin(), hosts.begin() + place, host));
+  ranks.local_size = static_cast<int>(std::ranges::count(hosts, host));
+  return over_store(connection_->store, ranks, connection_->device, connection_->options,
+                    fmt::format("split/{}/{}", connection_->duplicates++, color));
 }
 
 Communicator Communicator::over_group(c10::intrusive_ptr<c10d::ProcessGroup> group,

@@ -4,9 +4,9 @@
 // The only file that includes c10d's reducer: its constructor changes between releases of LibTorch.
 #include <accel/engine/ddp.hpp>
 
-#include <accel/comm/agreement.hpp>
 #include <accel/comm/shared_buffers.hpp>
 #include <accel/detail/error.hpp>
+#include <accel/engine/replica.hpp>
 
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/engine.h>
@@ -16,25 +16,15 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <algorithm>
-#include <string_view>
-#include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
 
 namespace accel {
 namespace {
 
-std::string line_of(const std::string& name, const at::Tensor& tensor, const char* remark) {
-  return fmt::format("{} {} [{}]{}\n", name, c10::toString(tensor.scalar_type()),
-                     fmt::join(tensor.sizes(), ", "), remark);
-}
-
-/// Throws on every rank if the ranks' options differ, or their parameters or buffers in number,
-/// name, dtype, shape, order or in what is frozen.
-void compare_modules(const Communicator& communicator, const DdpOptions& options,
-                     const std::vector<NamedParameter>& parameters,
-                     const torch::nn::Module& module) {
-  auto mine =
+/// The options that ranks must have in common, a line each.
+std::string lines_of(const DdpOptions& options) {
+  auto lines =
       fmt::format("bucket_cap_bytes {}\nfirst_bucket_cap_bytes {}\nfind_unused_parameters {}\n"
                   "broadcast_buffers {}\ncomm_hook {}\nstatic_graph {}\nsync_batch_norm {}\n",
                   options.bucket_cap_bytes, options.first_bucket_cap_bytes,
@@ -42,19 +32,13 @@ void compare_modules(const Communicator& communicator, const DdpOptions& options
                   name_of(options.comm_hook), options.static_graph, options.sync_batch_norm);
   if (options.comm_hook == CommHook::power_sgd) {
     const auto& power = options.power_sgd;
-    mine += fmt::format(
+    lines += fmt::format(
         "matrix_approximation_rank {}\nstart_powerSGD_iter {}\nmin_compression_rate {}\n"
         "use_error_feedback {}\nwarm_start {}\nrandom_seed {}\n",
         power.matrix_approximation_rank, power.start_powerSGD_iter, power.min_compression_rate,
         power.use_error_feedback, power.warm_start, power.random_seed);
   }
-  for (const auto& [name, tensor] : parameters)
-    mine += line_of(name, tensor, tensor.requires_grad() ? "" : " frozen");
-  for (const auto& buffer : module.named_buffers())
-    mine += line_of(buffer.key(), buffer.value(), " buffer");
-  detail::require_agreement(
-      communicator, mine, "prepare different models",
-      "Build the same model, in the same order and with the same options, on every rank");
+  return lines;
 }
 
 /// Sums a bucket in the type of the wire. c10d divides by the ranks itself only where there is no
@@ -137,12 +121,8 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, Communicat
   wire_.hook = options.comm_hook;
   if (options.comm_hook == CommHook::power_sgd) check_power_sgd(options.power_sgd);
   if (communicator_.size() == 1) return;
-  compare_modules(communicator_, options_, parameters_, *module_);
-
-  std::vector<at::Tensor> state;
-  for (const auto& [name, tensor] : parameters_) state.push_back(tensor.detach());
-  for (const auto& buffer : module_->buffers()) state.push_back(buffer.detach());
-  communicator_.broadcast_coalesced_(state, 0);
+  detail::require_same_module(communicator_, lines_of(options_), parameters_, *module_);
+  detail::broadcast_module(communicator_, parameters_, *module_);
   make_reducer();
 }
 
@@ -204,7 +184,7 @@ void DataParallel::arm(const at::Tensor& loss) {
     ++trained;
   }
   if (!same || trained != reducer_->names.size()) {
-    compare_modules(communicator_, options_, parameters_, *module_);
+    detail::require_same_module(communicator_, lines_of(options_), parameters_, *module_);
     make_reducer();
   }
   if (!reducer_->reducer) return;
@@ -263,12 +243,7 @@ void DataParallel::finish() {
 }
 
 void DataParallel::explain(const std::exception& failure) const {
-  // Gloo's exceptions are of its own types, whose headers only the start-up includes.
-  const std::string_view text = failure.what(), type = typeid(failure).name();
-  const bool of_c10d = dynamic_cast<const c10::DistError*>(&failure) != nullptr ||
-                       type.find("gloo") != type.npos ||
-                       text.find("third_party/gloo/") != text.npos;
-  if (of_c10d) communicator_.fail_operation("the reduction of gradients", failure);
+  detail::explain_reduction(communicator_, failure);
 }
 
 at::Tensor DataParallel::zero_loss() const {
@@ -288,9 +263,7 @@ bool DataParallel::shares_buffers() const {
 
 void DataParallel::broadcast_buffers(int root) {
   if (!reducer_ || !options_.broadcast_buffers) return;
-  std::vector<at::Tensor> buffers;
-  for (const auto& buffer : module_->buffers()) buffers.push_back(buffer.detach());
-  communicator_.broadcast_coalesced_(buffers, root);
+  detail::broadcast_buffers(communicator_, *module_, root);
 }
 
 }  // namespace accel

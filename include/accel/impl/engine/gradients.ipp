@@ -77,13 +77,18 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
 }
 
 at::Tensor clip_norm_(const std::vector<at::Tensor>& gradients, double max_norm, double norm_type) {
-  if (gradients.empty()) return at::zeros({});
-  at::NoGradGuard no_grad;
-  auto total = joint_norm(gradients, norm_type);
-  auto factor = (max_norm / (total + 1e-6)).clamp_max(1.0);
-  factor = at::where(at::isfinite(total), factor, at::ones_like(factor));
+  auto norm = joint_norm(gradients, norm_type);
+  scale_to_norm_(gradients, norm, max_norm);
+  return norm;
+}
+
+void scale_to_norm_(const std::vector<at::Tensor>& gradients, const at::Tensor& norm,
+                    double max_norm) {
+  if (gradients.empty()) return;
+  const at::NoGradGuard no_grad;
+  auto factor = (max_norm / (norm + 1e-6)).clamp_max(1.0);
+  factor = at::where(at::isfinite(norm), factor, at::ones_like(factor));
   at::_foreach_mul_(gradients, factor);
-  return total;
 }
 
 void clip_value_(const std::vector<at::Tensor>& gradients, double clip_value) {

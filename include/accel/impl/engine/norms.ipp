@@ -6,6 +6,9 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+#include <limits>
+
 namespace accel {
 
 at::Tensor joint_norm(const std::vector<at::Tensor>& tensors, double norm_type) {
@@ -14,6 +17,33 @@ at::Tensor joint_norm(const std::vector<at::Tensor>& tensors, double norm_type) 
   auto norms = at::_foreach_norm(tensors, norm_type);
   for (auto& norm : norms) norm = norm.to(norms.front().device());
   return at::linalg_vector_norm(at::stack(norms), norm_type);
+}
+
+at::Tensor joint_norm_of_pieces(const Communicator& communicator,
+                                const std::vector<at::Tensor>& pieces, double norm_type) {
+  if (pieces.empty()) return at::zeros({});
+  const at::NoGradGuard no_grad;
+  const bool is_least = std::isinf(norm_type) && norm_type < 0;
+  const bool is_sum = std::isfinite(norm_type) && norm_type != 0;
+  // An empty piece leaves what the others have.
+  const double nothing =
+      is_least || (is_sum && norm_type < 0) ? std::numeric_limits<double>::infinity() : 0.0;
+  std::vector<at::Tensor> present;
+  for (const auto& piece : pieces)
+    if (piece.numel() > 0) present.push_back(piece);
+  auto local = at::_foreach_norm(present, norm_type);
+  auto norms = at::full({static_cast<int64_t>(pieces.size())}, nothing,
+                        at::TensorOptions().dtype(at::kDouble));
+  for (size_t i = 0, next = 0; i < pieces.size(); ++i)
+    if (pieces[i].numel() > 0) norms[static_cast<int64_t>(i)].copy_(local[next++]);
+  if (is_sum) norms = norms.pow(norm_type);
+  const auto reduction = !std::isinf(norm_type) ? Reduction::sum
+                         : is_least             ? Reduction::min
+                                                : Reduction::max;
+  norms = communicator.all_reduce(norms, reduction);
+  if (is_sum) norms = norms.pow(1.0 / norm_type);
+  const auto type = pieces.front().scalar_type();
+  return at::linalg_vector_norm(norms, norm_type).to(type == at::kDouble ? type : at::kFloat);
 }
 
 at::Tensor grad_norm(const torch::nn::Module& module, double norm_type) {

@@ -9,53 +9,69 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <concepts>
 #include <limits>
 #include <string_view>
 #include <utility>
 
 namespace accel {
 
-void PreparedObjects::adopt(const std::shared_ptr<torch::nn::Module>& module, bool place,
-                            c10::ScalarType type, const std::optional<GradientWire>& wire) {
+namespace {
+
+/// Whether ranks hold parts of a model only.
+template <class Replica>
+constexpr bool is_sharding = std::same_as<Replica, ShardedParallel>;
+
+}  // namespace
+
+template <class Replica>
+void PreparedObjects<Replica>::adopt(const std::shared_ptr<torch::nn::Module>& module, bool place,
+                                     c10::ScalarType type, const MakeReplica& make) {
   auto parameters = unique_tensors(module->parameters());
   ++models_version_;
   for (auto known = models.begin(); known != models.end(); ++known) {
     if (known->module != module) continue;
+    const bool same = same_tensors(known->parameters, parameters);
+    if constexpr (is_sharding<Replica>) {
+      if (same && known->replica && known->replica->is_broken()) known->replica->recover();
+    }
     const bool works = !known->replica || !known->replica->is_broken();
-    if (works && same_tensors(known->parameters, parameters)) return;
+    if (works && same) return;
     models.erase(known);
     break;
   }
   for (const auto& other : models)
-    if (wire && have_common(other.parameters, parameters))
+    if (make && have_common(other.parameters, parameters))
       detail::fail(ErrorCategory::usage,
                    "accel: rank {}: the models {} and {} share parameters, and each model's are "
                    "reduced apart; prepare one module that holds both",
                    state.process_index(), other.module->name(), module->name());
   if (place) module->to(state.device());
   if (type != c10::ScalarType::Float) cast_floating_(*module, type);
-  ModelRecord record{module, std::move(parameters)};
-  if (wire)
-    record.replica =
-        std::make_unique<DataParallel>(module, state.communicator(), options.ddp, *wire);
+  ModelRecord<Replica> record{module, std::move(parameters)};
+  if (make) record.replica = make(module);
   models.push_back(std::move(record));
 }
 
-void PreparedObjects::arm(const at::Tensor& loss) {
+template <class Replica>
+void PreparedObjects<Replica>::arm(const at::Tensor& loss) {
   armed_.clear();
   const auto reached = models_of(loss);
   if (!reached.empty()) before(JoinedCall::reduction);
   arm(reached, loss);
 }
 
-void PreparedObjects::arm(const std::vector<ModelRecord*>& reached, const at::Tensor& loss) {
+template <class Replica>
+void PreparedObjects<Replica>::arm(const std::vector<ModelRecord<Replica>*>& reached,
+                                   const at::Tensor& loss) {
   for (auto* model : reached) {
     model->replica->arm(loss);
     armed_.push_back(model);
   }
 }
 
-void PreparedObjects::reduced() {
+template <class Replica>
+void PreparedObjects<Replica>::reduced() {
   const auto armed = std::exchange(armed_, {});
   ++reductions_;
   for (auto* model : armed) {
@@ -66,33 +82,38 @@ void PreparedObjects::reduced() {
   buffers_differ_ = buffers_differ_ || !armed.empty();
 }
 
-bool PreparedObjects::sync_each_batch() const noexcept {
+template <class Replica>
+bool PreparedObjects<Replica>::sync_each_batch() const noexcept {
   if (options.sync_each_batch || !options.ddp.static_graph) return options.sync_each_batch;
-  return std::ranges::any_of(models, [](const ModelRecord& model) {
+  return std::ranges::any_of(models, [](const ModelRecord<Replica>& model) {
     return model.replica && model.replica->reductions() == 0;
   });
 }
 
-void PreparedObjects::keep_local(const at::Tensor& loss) {
+template <class Replica>
+void PreparedObjects<Replica>::keep_local(const at::Tensor& loss) {
   for (auto* model : models_of(loss)) model->local = true;
 }
 
-void PreparedObjects::failed(const std::exception& failure) {
+template <class Replica>
+void PreparedObjects<Replica>::failed(const std::exception& failure) {
   const auto armed = std::exchange(armed_, {});
   for (auto* model : armed) model->replica->give_up();
   if (dynamic_cast<const Error*>(&failure)) return;  // it says what it is
   for (const auto* model : armed) model->replica->explain(failure);
 }
 
-int64_t PreparedObjects::reductions() const noexcept {
+template <class Replica>
+int64_t PreparedObjects<Replica>::reductions() const noexcept {
   int64_t count = 0;
   for (const auto& model : models) count += model.replica ? model.replica->reductions() : 0;
   return count;
 }
 
-void PreparedObjects::require_reduced(const std::vector<at::Tensor>& parameters) const {
+template <class Replica>
+void PreparedObjects<Replica>::require_reduced(const std::vector<at::Tensor>& parameters) const {
   for (const auto& model : models)
-    if (model.local && !is_suspended(model) && !gradients_of(parameters).empty() &&
+    if (model.local && !is_suspended(model) && !held_gradients(parameters).empty() &&
         have_common(model.parameters, parameters))
       detail::fail(ErrorCategory::usage,
                    "accel: rank {}: the micro-batch that closes the window had no backward "
@@ -101,7 +122,8 @@ void PreparedObjects::require_reduced(const std::vector<at::Tensor>& parameters)
                    state.process_index(), model.module->name());
 }
 
-void PreparedObjects::require_reduced(OptimizerRecord& optimizer) const {
+template <class Replica>
+void PreparedObjects<Replica>::require_reduced(OptimizerRecord& optimizer) const {
   if (models.empty()) return;  // after free_memory
   find_owners(optimizer);
   require_reduced(optimizer.parameters);
@@ -109,7 +131,7 @@ void PreparedObjects::require_reduced(OptimizerRecord& optimizer) const {
     if (is_suspended(model) || model.reduced_at > optimizer.cleared_at ||
         !std::ranges::count(optimizer.owners, model.module.get()))
       continue;
-    if (gradients_of(model.parameters).empty()) continue;
+    if (held_gradients(model.parameters).empty()) continue;
     detail::fail(ErrorCategory::usage,
                  "accel: rank {}: the gradients of {} are those of this rank alone, since no "
                  "accelerator.backward has reduced them; call accelerator.backward(loss), not "
@@ -118,7 +140,8 @@ void PreparedObjects::require_reduced(OptimizerRecord& optimizer) const {
   }
 }
 
-void PreparedObjects::require_unfinished(const at::Tensor& loss) {
+template <class Replica>
+void PreparedObjects<Replica>::require_unfinished(const at::Tensor& loss) {
   const bool any =
       !corrected_.empty() || std::ranges::any_of(optimizers, &OptimizerRecord::unscaled,
                                                  [](const auto& each) -> auto& { return *each; });
@@ -143,7 +166,8 @@ void PreparedObjects::require_unfinished(const at::Tensor& loss) {
   }
 }
 
-void PreparedObjects::require_fresh(const OptimizerRecord& optimizer) const {
+template <class Replica>
+void PreparedObjects<Replica>::require_fresh(const OptimizerRecord& optimizer) const {
   if (optimizer.stale)
     detail::fail(ErrorCategory::usage,
                  "accel: rank {}: gradients were added to those of the last step; call zero_grad "
@@ -151,16 +175,17 @@ void PreparedObjects::require_fresh(const OptimizerRecord& optimizer) const {
                  state.process_index());
 }
 
-void PreparedObjects::correct(const std::vector<at::Tensor>& parameters, double factor) {
+template <class Replica>
+void PreparedObjects<Replica>::correct(const std::vector<at::Tensor>& parameters, double factor) {
   const at::NoGradGuard no_grad;
   for (const auto& parameter : parameters)
-    if (auto& gradient = parameter.mutable_grad();
-        gradient.defined() && corrected_.insert(parameter.unsafeGetTensorImpl()).second)
-      gradient.mul_(factor);
+    if (parameter.grad().defined() && corrected_.insert(parameter.unsafeGetTensorImpl()).second)
+      for (auto& gradient : held_gradients({parameter})) gradient.mul_(factor);
 }
 
-void PreparedObjects::check_finite(const torch::nn::Module& module, int64_t step,
-                                   const CallSite& where) {
+template <class Replica>
+void PreparedObjects<Replica>::check_finite(const torch::nn::Module& module, int64_t step,
+                                            const CallSite& where) {
   const auto& communicator = state.communicator();
   // While ranks join, one whose loop is over would not answer.
   if (joining_ || communicator.size() == 1) {
@@ -172,39 +197,45 @@ void PreparedObjects::check_finite(const torch::nn::Module& module, int64_t step
     }
     return;
   }
-  const auto known = std::ranges::find(models, &module,
-                                       [](const ModelRecord& model) { return model.module.get(); });
+  const auto known = std::ranges::find(
+      models, &module, [](const ModelRecord<Replica>& model) { return model.module.get(); });
   const bool reduced = known != models.end() && known->replica;
   check_finite_together(communicator, find_non_finite(module),
                         reduced ? known->watch.get() : nullptr, step, where);
   if (reduced && !known->watch) known->watch = std::make_unique<GradientWatch>(module);
 }
 
-void PreparedObjects::correct_unreduced(double factor) {
+template <class Replica>
+void PreparedObjects<Replica>::correct_unreduced(double factor) {
   if (factor == 1.0) return;
   const at::NoGradGuard no_grad;
   for (const auto& model : models)
-    for (auto& gradient : gradients_of(model.parameters)) gradient.mul_(factor);
+    for (auto& gradient : held_gradients(model.parameters)) gradient.mul_(factor);
 }
 
-void PreparedObjects::cleared(OptimizerRecord& optimizer) {
+template <class Replica>
+void PreparedObjects<Replica>::cleared(OptimizerRecord& optimizer) {
   optimizer.unscaled = optimizer.stepped = optimizer.stale = false;
   optimizer.cleared_at = reductions_;
   for (const auto& parameter : optimizer.parameters)
     corrected_.erase(parameter.unsafeGetTensorImpl());
 }
 
-void PreparedObjects::suspend_reduction(const torch::nn::Module* module, int by) noexcept {
+template <class Replica>
+void PreparedObjects<Replica>::suspend_reduction(const torch::nn::Module* module, int by) noexcept {
   if (!module) suspended_ += by;
   for (auto& model : models)
     if (model.module.get() == module) model.suspended = std::max(0, model.suspended + by);
 }
 
-bool PreparedObjects::is_any_suspended() const noexcept {
+template <class Replica>
+bool PreparedObjects<Replica>::is_any_suspended() const noexcept {
   return std::ranges::any_of(models, [this](const auto& model) { return is_suspended(model); });
 }
 
-void PreparedObjects::average_parameters(const torch::nn::Module& module, const CallSite& where) {
+template <class Replica>
+void PreparedObjects<Replica>::average_parameters(const torch::nn::Module& module,
+                                                  const CallSite& where) {
   auto tensors = unique_tensors(module.parameters());
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
   for (const auto& optimizer : optimizers) {
@@ -222,7 +253,8 @@ void PreparedObjects::average_parameters(const torch::nn::Module& module, const 
   for (const auto& [parameter, master] : copies) parameter.detach().copy_(master.detach());
 }
 
-void PreparedObjects::share_buffers() {
+template <class Replica>
+void PreparedObjects<Replica>::share_buffers() {
   if (!std::exchange(buffers_differ_, false)) return;
   if (joining_ && std::ranges::any_of(
                       models, [](const auto& model) { return model.replica->shares_buffers(); }))
@@ -230,11 +262,13 @@ void PreparedObjects::share_buffers() {
   send_buffers();
 }
 
-void PreparedObjects::send_buffers() {
+template <class Replica>
+void PreparedObjects<Replica>::send_buffers() {
   for (auto& model : models) model.replica->broadcast_buffers(source_);
 }
 
-void PreparedObjects::join(bool joining) {
+template <class Replica>
+void PreparedObjects<Replica>::join(bool joining) {
   if (joining && (models.size() != 1 || joining_))
     detail::fail(
         ErrorCategory::usage,
@@ -259,7 +293,8 @@ void PreparedObjects::join(bool joining) {
   source_ = 0;
 }
 
-PreparedObjects::JoinedCall PreparedObjects::announce(JoinedCall mine) {
+template <class Replica>
+typename PreparedObjects<Replica>::JoinedCall PreparedObjects<Replica>::announce(JoinedCall mine) {
   const bool has_batch = mine != JoinedCall::none;
   const auto call = static_cast<int64_t>(mine);
   const int64_t rank = has_batch ? state.process_index() : -1;
@@ -279,21 +314,25 @@ PreparedObjects::JoinedCall PreparedObjects::announce(JoinedCall mine) {
   return static_cast<JoinedCall>(all[1].item<int64_t>());
 }
 
-void PreparedObjects::shadow() {
-  auto& model = models.front();
-  const auto clear = [&model] {
-    for (auto& parameter : model.parameters) parameter.mutable_grad().reset();
-  };
-  clear();  // a loop that clears at its head leaves the gradients of its last step
-  if (const auto loss = model.replica->zero_loss(); loss.defined()) {
-    arm({&model}, loss);
-    loss.backward();
-    reduced();
+template <class Replica>
+void PreparedObjects<Replica>::shadow() {
+  if constexpr (!is_sharding<Replica>) {
+    auto& model = models.front();
+    const auto clear = [&model] {
+      for (auto& parameter : model.parameters) parameter.mutable_grad().reset();
+    };
+    clear();  // a loop that clears at its head leaves the gradients of its last step
+    if (const auto loss = model.replica->zero_loss(); loss.defined()) {
+      arm({&model}, loss);
+      loss.backward();
+      reduced();
+    }
+    clear();
   }
-  clear();
 }
 
-void PreparedObjects::begin_window() {
+template <class Replica>
+void PreparedObjects<Replica>::begin_window() {
   corrected_.clear();
   for (auto& model : models) model.local = false;
   for (const auto& optimizer : optimizers) {
@@ -302,7 +341,8 @@ void PreparedObjects::begin_window() {
   }
 }
 
-void PreparedObjects::clear_gradients() {
+template <class Replica>
+void PreparedObjects<Replica>::clear_gradients() {
   for (const auto& optimizer : optimizers) {
     if (optimizer->refresh) optimizer->refresh();
     for (auto& parameter : optimizer->parameters) parameter.mutable_grad().reset();
@@ -311,23 +351,57 @@ void PreparedObjects::clear_gradients() {
   for (auto& model : models) model.local = false;
 }
 
-void PreparedObjects::forget_objects() {
+template <class Replica>
+void PreparedObjects<Replica>::forget_objects() {
   armed_.clear();
+  if constexpr (is_sharding<Replica>) {
+    for (const auto& optimizer : optimizers)
+      if (optimizer->assemble) optimizer->assemble(true);
+    for (auto& model : models) model.replica->unshard();
+  }
   models.clear();
   optimizers.clear();
 }
 
-std::vector<ModelRecord*> PreparedObjects::models_of(const at::Tensor& loss) {
+template <class Replica>
+void PreparedObjects<Replica>::assemble(bool whole) {
+  if constexpr (is_sharding<Replica>) {
+    for (auto& model : models)
+      whole ? model.replica->hold() : model.replica->unhold(/*keep_edits=*/false);
+    for (const auto& optimizer : optimizers)
+      if (optimizer->assemble) optimizer->assemble(whole);
+  }
+}
+
+template <class Replica>
+Replica* PreparedObjects<Replica>::replica_of(const torch::nn::Module& module) const {
+  for (const auto& model : models)
+    if (model.module.get() == &module) return model.replica.get();
+  return nullptr;
+}
+
+template <class Replica>
+std::vector<at::Tensor> PreparedObjects<Replica>::held_gradients(
+    const std::vector<at::Tensor>& parameters) {
+  if constexpr (is_sharding<Replica>)
+    return local_gradients(parameters);
+  else
+    return gradients_of(parameters);
+}
+
+template <class Replica>
+std::vector<ModelRecord<Replica>*> PreparedObjects<Replica>::models_of(const at::Tensor& loss) {
   std::unordered_set<const c10::TensorImpl*> leaves;
   if (models.size() > 1) leaves = leaves_of(loss);
-  std::vector<ModelRecord*> found;
+  std::vector<ModelRecord<Replica>*> found;
   for (auto& model : models)
     if (!is_suspended(model) && (models.size() == 1 || model.replica->is_among(leaves)))
       found.push_back(&model);
   return found;
 }
 
-void PreparedObjects::find_owners(OptimizerRecord& optimizer) const {
+template <class Replica>
+void PreparedObjects<Replica>::find_owners(OptimizerRecord& optimizer) const {
   if (optimizer.owned == optimizer.parameters.size() && optimizer.owned_among == models_version_)
     return;
   std::unordered_set<const c10::TensorImpl*> known;
@@ -347,5 +421,8 @@ void PreparedObjects::find_owners(OptimizerRecord& optimizer) const {
   optimizer.owned = optimizer.parameters.size();
   optimizer.owned_among = models_version_;
 }
+
+template class PreparedObjects<DataParallel>;
+template class PreparedObjects<ShardedParallel>;
 
 }  // namespace accel

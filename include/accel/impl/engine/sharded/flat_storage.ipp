@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+#include <accel/engine/sharded/flat_storage.hpp>
+
+#include <accel/detail/error.hpp>
+
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+
+namespace accel::detail {
+
+namespace {
+
+// StorageImpl can be told to throw where its memory is asked for, and not to stop throwing. An
+// explicit instantiation may name a private member; it fails to compile where LibTorch renames it.
+template <bool c10::StorageImpl::* Flag>
+struct ThrowFlag {
+  friend bool& throws_on_access(c10::StorageImpl& storage) { return storage.*Flag; }
+};
+bool& throws_on_access(c10::StorageImpl& storage);
+template struct ThrowFlag<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+
+/// Only its address is used: it tells our storages from others.
+void deleter_of_flat_storages(void*) {}
+
+at::Tensor tensor_on(const c10::Storage& storage, c10::DispatchKeySet keys, caffe2::TypeMeta type,
+                     int64_t offset, at::IntArrayRef sizes, at::IntArrayRef strides) {
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage), keys, type);
+  impl->set_storage_offset(offset);
+  impl->set_sizes_and_strides(sizes, strides);
+  return at::Tensor(std::move(impl));
+}
+
+}  // namespace
+
+c10::DataPtr FlatStorage::Tag::allocate(size_t) {
+  fail(
+      ErrorCategory::usage,
+      "accel: a sharded parameter or gradient cannot be resized; change the module before prepare");
+}
+c10::DeleterFnPtr FlatStorage::Tag::raw_deleter() const { return &deleter_of_flat_storages; }
+void FlatStorage::Tag::copy_data(void* to, const void* from, size_t bytes) const {
+  std::memcpy(to, from, bytes);
+}
+
+FlatStorage::FlatStorage(Unit& unit, FlatKind kind, int64_t numel, c10::ScalarType type,
+                         c10::Device device)
+    : tag_(*this, unit, kind) {
+  const auto bytes = static_cast<int64_t>(c10::elementSize(type)) * numel;
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                       c10::DataPtr(nullptr, device), &tag_,
+                                                       /*resizable=*/false);
+  storage_ = c10::Storage(std::move(storage));
+  const auto keys = at::empty({0}, at::TensorOptions().dtype(type).device(device)).key_set();
+  flat_ = tensor_on(storage_, keys, c10::scalarTypeToTypeMeta(type), 0, {numel}, {1});
+}
+
+FlatStorage::~FlatStorage() {
+  release("accel: a sharded parameter or gradient was used whose accelerator is gone; call "
+          "accelerator.free_memory() on every rank before it goes, which makes the module whole");
+  storage_.unsafeGetStorageImpl()->set_allocator(nullptr);
+}
+
+FlatStorage* FlatStorage::of(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.key_set().has(sharded_key)) return nullptr;
+  auto* allocator = tensor.storage().unsafeGetStorageImpl()->allocator();
+  if (!allocator || allocator->raw_deleter() != &deleter_of_flat_storages) return nullptr;
+  return &static_cast<Tag*>(allocator)->storage;
+}
+
+void FlatStorage::allocate() {
+  auto& storage = *storage_.unsafeGetStorageImpl();
+  auto memory = c10::GetAllocator(storage.device_type())->allocate(storage.nbytes());
+  throws_on_access(storage) = false;
+  storage.set_data_ptr_noswap(std::move(memory));
+  present_ = true;
+}
+
+void FlatStorage::alias(const at::Tensor& holder) {
+  auto& storage = *storage_.unsafeGetStorageImpl();
+  auto* kept = new at::Tensor(holder);
+  throws_on_access(storage) = false;
+  storage.set_data_ptr_noswap({holder.mutable_data_ptr(), kept,
+                               [](void* held) { delete static_cast<at::Tensor*>(held); },
+                               holder.device()});
+  present_ = true;
+}
+
+void FlatStorage::release(const std::string& reason) {
+  auto& storage = *storage_.unsafeGetStorageImpl();
+  storage.set_data_ptr_noswap(c10::DataPtr(nullptr, flat_.device()));
+  storage.release_data_and_set_meta_custom_data_ptr_error_msg_(reason);
+  present_ = false;
+}
+
+at::Tensor FlatStorage::keyed(int64_t offset, at::IntArrayRef sizes,
+                              at::IntArrayRef strides) const {
+  return tensor_on(storage_, flat_.key_set().add(sharded_key), flat_.dtype(), offset, sizes,
+                   strides);
+}
+
+at::Tensor FlatStorage::keyed(int64_t offset, int64_t numel) const {
+  return keyed(offset, {numel}, {1});
+}
+
+}  // namespace accel::detail

@@ -1,0 +1,138 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+#include <accel/engine/sharded/shard_exchange.hpp>
+
+#include <accel/detail/error.hpp>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace accel::detail {
+
+PendingExchange::PendingExchange() = default;
+PendingExchange::PendingExchange(std::vector<c10::intrusive_ptr<c10d::Work>> works,
+                                 std::function<void()> after, std::vector<at::Tensor> kept)
+    : works_(std::move(works)), after_(std::move(after)), kept_(std::move(kept)), pending_(true) {}
+PendingExchange::PendingExchange(PendingExchange&& other) noexcept
+    : works_(std::move(other.works_)),
+      after_(std::move(other.after_)),
+      kept_(std::move(other.kept_)),
+      pending_(std::exchange(other.pending_, false)) {}
+PendingExchange& PendingExchange::operator=(PendingExchange&& other) noexcept {
+  works_ = std::move(other.works_);
+  after_ = std::move(other.after_);
+  kept_ = std::move(other.kept_);
+  pending_ = std::exchange(other.pending_, false);
+  return *this;
+}
+PendingExchange::~PendingExchange() = default;
+
+void PendingExchange::wait() {
+  if (!std::exchange(pending_, false)) return;
+  const auto works = std::exchange(works_, {});
+  const auto kept = std::exchange(kept_, {});
+  const auto after = std::exchange(after_, {});
+  for (const auto& work : works) work->wait();
+  if (after) after();
+}
+
+namespace {
+
+bool is_over_gloo(const Communicator& communicator) {
+  return communicator.size() > 1 &&
+         communicator.group()->getBackend(c10::DeviceType::CPU)->getBackendName() == "gloo";
+}
+
+int checked(const Communicator& world, int group_size) {
+  if (group_size < 1 || world.size() % group_size != 0)
+    fail(ErrorCategory::config,
+         "accel: rank {}: {} ranks cannot be replicas of {} each; set sharded.group_size to a "
+         "divisor of the number of ranks",
+         world.rank(), world.size(), group_size);
+  return group_size;
+}
+
+}  // namespace
+
+ShardExchange::ShardExchange(const Communicator& world)
+    : world_(world), group_(world), over_gloo_(is_over_gloo(world)) {}
+
+ShardExchange::ShardExchange(const Communicator& world, int group_size)
+    : world_(world),
+      group_(world.split(world.rank() / checked(world, group_size))),
+      replicas_(world.split(world.rank() % group_size)),
+      over_gloo_(is_over_gloo(group_)) {}
+
+PendingExchange ShardExchange::gather(const at::Tensor& whole, const at::Tensor& shard) const {
+  const auto mine = whole.narrow(0, rank() * shard.numel(), shard.numel());
+  const bool in_place = mine.data_ptr() == shard.data_ptr();
+  if (size() == 1) {
+    if (!in_place) mine.copy_(shard);
+    return {};
+  }
+  auto& group = *group_.group();
+  if (!over_gloo_ || !whole.is_cpu()) {
+    auto input = shard.to(whole.scalar_type());
+    auto output = whole;
+    return {{group._allgather_base(output, input)}, nullptr, {output, input}};
+  }
+  // Gloo's own takes a temporary of the size of the whole, and several times as long.
+  if (!in_place) mine.copy_(shard);
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  for (int root = 0; root < size(); ++root) {
+    std::vector<at::Tensor> part{whole.narrow(0, root * shard.numel(), shard.numel())};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    works.push_back(group.broadcast(part, options));
+  }
+  return {std::move(works), nullptr, {whole}};
+}
+
+PendingExchange ShardExchange::reduce(const at::Tensor& shard, const at::Tensor& parts) const {
+  if (replicas_.size() == 1) return reduce_in_group(shard, parts);
+  // Replicas add what each has summed, in the dtype of the wire.
+  const auto sum = at::empty({shard.numel()}, parts.options());
+  auto pending = std::make_shared<PendingExchange>(reduce_in_group(sum, parts));
+  return {{},
+          [pending, sum, shard, replicas = replicas_] {
+            pending->wait();
+            std::vector<at::Tensor> all{sum};
+            replicas.group()->allreduce(all)->wait();
+            shard.copy_(sum);
+          },
+          {}};
+}
+
+PendingExchange ShardExchange::reduce_in_group(const at::Tensor& shard,
+                                               const at::Tensor& parts) const {
+  if (size() == 1) {
+    shard.copy_(parts);
+    return {};
+  }
+  auto& group = *group_.group();
+  if (!over_gloo_ || !parts.is_cpu()) {
+    auto input = parts;
+    if (shard.scalar_type() == parts.scalar_type()) {
+      auto output = shard;
+      return {{group._reduce_scatter_base(output, input)}, nullptr, {output, input}};
+    }
+    auto sum = at::empty({shard.numel()}, parts.options());
+    return {{group._reduce_scatter_base(sum, input)}, [shard, sum] { shard.copy_(sum); }, {input}};
+  }
+  // Gloo has no reduce-scatter of its own; c10d's takes an all-reduce's time.
+  auto input = parts, received = at::empty_like(parts);
+  std::vector<int64_t> equal;
+  return {{group.alltoall_base(received, input, equal, equal)},
+          [shard, received, ranks = size()] {
+            const auto rows = received.view({ranks, shard.numel()});
+            auto sum = rows[0];
+            for (int rank = 1; rank < ranks; ++rank) sum.add_(rows[rank]);
+            shard.copy_(sum);
+          },
+          {input}};
+}
+
+}  // namespace accel::detail
