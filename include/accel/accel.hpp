@@ -19,6 +19,7 @@
 #include <accel/engine/local_sgd.hpp>
 #include <accel/engine/norms.hpp>
 #include <accel/engine/profile.hpp>
+#include <accel/engine/recompute.hpp>
 #include <accel/engine/seed.hpp>
 #include <accel/engine/summary.hpp>
 #include <accel/engine/throughput.hpp>

@@ -67,6 +67,7 @@ struct NetImpl : torch::nn::Module {
 TORCH_MODULE(Net);
 extern Net net;
 extern torch::optim::AdamW adamw;
+extern std::vector<std::shared_ptr<BlockImpl>> blocks;
 extern accel::Accelerator<accel::sharded<accel::zero3>> accelerator;
 auto model = accelerator.prepare(net);
 

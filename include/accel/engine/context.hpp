@@ -50,6 +50,7 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
   using Objects::before;
   using Objects::begin_window;
   using Objects::clear_gradients;
+  using Objects::disassemble;
   using Objects::forget_objects;
   using Objects::is_any_suspended;
   using Objects::models_of;
@@ -196,8 +197,10 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
       if (std::exchange(optimizer.unscaled, true)) return;
       optimizer.finite = scaler.unscale_(held_gradients(optimizer.parameters));
       // Each rank has looked at its part.
-      if constexpr (shards)
+      if constexpr (shards) {
         optimizer.finite = state.communicator().all_sum(optimizer.finite ? 0 : 1) == 0;
+        if (!optimizer.finite) scaler.note_overflow();
+      }
     }
   }
 
@@ -283,8 +286,8 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
  private:
   class Assembled {
    public:
-    explicit Assembled(Context& context) : context_(context) { context_.assemble(true); }
-    ~Assembled() { context_.assemble(false); }
+    explicit Assembled(Context& context) : context_(context) { context_.assemble(); }
+    ~Assembled() { context_.disassemble(); }
     Assembled(const Assembled&) = delete;
     Assembled& operator=(const Assembled&) = delete;
 

@@ -30,8 +30,8 @@ struct GradScalerState {
 };
 
 /// One scaler serves all optimizers of an accelerator. Ranks that step on reduced gradients decide the
-/// same; those that step on their own (no_sync) do not, and agree again before they reduce
-/// (context.hpp).
+/// same; those that hold parts of them tell each other what they found, and those that step on their
+/// own (no_sync) agree again before they reduce (context.hpp).
 class GradScaler {
  public:
   explicit GradScaler(const GradScalerOptions& options = {});
@@ -43,6 +43,9 @@ class GradScaler {
   /// that were divided in this window already must not be given again: the caller keeps that.
   /// Returns whether all are finite.
   bool unscale_(const std::vector<at::Tensor>& gradients);
+
+  /// Notes an overflow in gradients that another rank holds.
+  void note_overflow() noexcept { overflowed_ = true; }
 
   /// Ends the window: the scale grows or backs off by what was noted. Does nothing where nothing
   /// was unscaled. Throws Error(numeric) after `max_skips` windows in a row that overflow though

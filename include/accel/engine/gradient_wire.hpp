@@ -3,7 +3,7 @@
 //
 // In which type gradients travel between the ranks of data-parallel training. The precision policy
 // says one (`reduce_type`), and a communication hook with PyTorch's names may say a smaller one.
-// Used by ddp.hpp.
+// Used by ddp.hpp and sharded/.
 #pragma once
 
 #include <c10/core/ScalarType.h>

@@ -171,9 +171,10 @@ class PreparedObjects {
   /// Lets go of what was prepared. Sharded modules become whole: then every rank must call this.
   void forget_objects();
 
-  /// Makes sharded models and optimizers whole, to be saved or loaded, and splits them again. Every
-  /// rank must call this.
-  void assemble(bool whole);
+  /// Makes sharded models and optimizers whole, to be saved or loaded. Every rank must call this.
+  void assemble();
+  /// Splits them again. Local.
+  void disassemble();
 
   /// What keeps a module's ranks together; null for one that was not prepared.
   [[nodiscard]] Replica* replica_of(const torch::nn::Module& module) const;

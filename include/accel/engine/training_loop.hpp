@@ -148,7 +148,7 @@ class TrainingLoop {
   }
 
   /// The joint norm of a model's gradients (0-dim), which stay as they are: NaN inside a window, and
-  /// unscaled first, as with clip_grad_norm_. Local.
+  /// unscaled first, as with clip_grad_norm_. Local; with sharded<...> every rank must call this.
   template <class Model>
   at::Tensor grad_norm(const Model& model, double norm_type = 2.0) {
     if (!sync_gradients()) return at::full({}, std::numeric_limits<double>::quiet_NaN());
@@ -323,19 +323,22 @@ class TrainingLoop {
   class Summoned {
    public:
     Summoned(std::shared_ptr<Shared> shared, const torch::nn::Module& module, bool writeback)
-        : shared_(std::move(shared)), replica_(shared_->replica_of(module)), writeback_(writeback) {
-      if (replica_) replica_->hold();
+        : shared_(std::move(shared)),
+          module_(module),
+          edits_(writeback ? detail::Edits::keep : detail::Edits::discard) {
+      if (auto* replica = shared_->replica_of(module_)) replica->hold(edits_);
     }
     Summoned(const Summoned&) = delete;
     Summoned& operator=(const Summoned&) = delete;
     ~Summoned() {
-      if (replica_) replica_->unhold(writeback_);
+      // Looked up again: free_memory may have been called in the scope.
+      if (auto* replica = shared_->replica_of(module_)) replica->unhold(edits_);
     }
 
    private:
     std::shared_ptr<Shared> shared_;
-    ShardedParallel* replica_;
-    bool writeback_;
+    const torch::nn::Module& module_;
+    detail::Edits edits_;
   };
 
   /// A scope of no_sync.

@@ -47,7 +47,8 @@ class OptimizerKernel {
   [[nodiscard]] bool is_current() const {
     std::vector<at::Tensor> known, held;
     if constexpr (shards)
-      for (const auto& parameter : record_->parameters) known.push_back(local_piece(parameter));
+      for (const auto& parameter : record_->parameters)
+        known.push_back(detail::local_piece(parameter));
     else
       for (const auto& pair : known_pairs()) known.push_back(pair.first);
     for (const auto& group : optimizer_->param_groups())
@@ -91,24 +92,24 @@ class OptimizerKernel {
     requires(shards)
   {
     refresh();
-    whole_ = whole;
     if (whole)
       detail::give_wholes(*optimizer_, record_->parameters);
     else
       detail::take_pieces(*optimizer_, record_->parameters);
+    whole_ = whole;
   }
 
   void step() {
     refresh();
     if constexpr (has_masters) gradients_to_masters();
     // Pieces get what the user has made of the gradients since they were reduced.
-    if constexpr (shards) (void)local_gradients(record_->parameters);
+    if constexpr (shards) (void)detail::follow_user_gradients(record_->parameters);
     if constexpr (has_fused_kernel<Optimizer>)
       fused_step(*optimizer_, scratch_);
     else
       static_cast<torch::optim::Optimizer&>(*optimizer_).step();
     if constexpr (has_masters) masters_to_parameters();
-    if constexpr (shards) refresh_wholes(record_->parameters);
+    if constexpr (shards) detail::refresh_wholes(record_->parameters);
     // Inside one long autocast region the casts of the old weights would be taken for the new ones.
     if constexpr (Precision::compute_type != Precision::parameter_type) at::autocast::clear_cache();
   }
@@ -124,7 +125,7 @@ class OptimizerKernel {
       } else {
         at::NoGradGuard no_grad;
         if constexpr (shards)
-          for (auto& piece : local_gradients({parameter})) piece.zero_();
+          for (auto& piece : detail::follow_user_gradients({parameter})) piece.zero_();
         else
           gradient.zero_();
       }

@@ -39,7 +39,9 @@ enum class FlatKind : unsigned char {
   gradient_shard,  ///< of the gradients
 };
 
-/// A flat tensor of a unit, and the storage below it, which keyed tensors share.
+/// A flat tensor of a unit, and the memory below it, which keyed tensors share while they may. The
+/// engine's own view of that memory and the user's are two storages, so that the user's can refuse
+/// what is not whole, or not up to date.
 class FlatStorage {
  public:
   /// Without memory so far.
@@ -56,13 +58,19 @@ class FlatStorage {
   /// owner is gone.
   [[nodiscard]] static FlatStorage* of(const at::Tensor& tensor);
 
-  /// Gives it memory of its own, uninitialised.
-  void allocate();
+  /// Gives it memory of its own, uninitialised and hidden; `spare` if that is some of its size.
+  void allocate(c10::DataPtr spare = {});
   /// Gives it memory of somebody else's, which `holder` keeps.
   void alias(const at::Tensor& holder);
-  /// Takes the memory away. What then reads it is told `reason`.
-  void release(const std::string& reason);
+  /// Takes the memory away, and returns it.
+  c10::DataPtr release();
   [[nodiscard]] bool is_present() const noexcept { return present_; }
+
+  /// Lets keyed tensors use the memory.
+  void show();
+  /// No longer. What reads the memory through one is told `reason`.
+  void hide(const std::string& reason);
+  [[nodiscard]] bool is_shown() const noexcept { return shown_; }
 
   /// The whole as a tensor of one dimension, without the key; its memory need not be there.
   [[nodiscard]] const at::Tensor& flat() const noexcept { return flat_; }
@@ -85,9 +93,10 @@ class FlatStorage {
   };
 
   Tag tag_;
-  c10::Storage storage_;
+  c10::Storage users_;  ///< of keyed tensors
   at::Tensor flat_;
   bool present_ = false;
+  bool shown_ = false;
 };
 
 }  // namespace accel::detail

@@ -25,6 +25,17 @@
 
 namespace accel {
 
+namespace detail {
+
+/// What becomes of writes to the memory of a module that was held whole.
+enum class Edits : unsigned char {
+  none,     ///< there are none
+  keep,     ///< each rank's part by the rank that holds it
+  discard,  ///< the values are those of before
+};
+
+}  // namespace detail
+
 /// Run-time options of sharded training.
 struct ShardedOptions {
   int64_t min_num_params = 100'000'000;  ///< of a unit, under wrap_by_size; FSDP's name and default
@@ -73,7 +84,8 @@ class ShardedParallel {
   /// must call this.
   void unshard();
 
-  // The face that DataParallel has too.
+  // What DataParallel has too, with the same meaning: prepared_objects.hpp calls one or the other.
+  // `arm` is local; `finish` and `broadcast_buffers` must be called by every rank.
   [[nodiscard]] bool is_among(const std::unordered_set<const c10::TensorImpl*>& leaves) const;
   void arm(const at::Tensor& loss);
   void finish();
@@ -87,16 +99,23 @@ class ShardedParallel {
   /// Forgets a backward that threw, so that the next can be run. Every rank must call this.
   void recover();
 
-  /// Gathers every unit and holds it. `unhold` gives them back, with what was written to their memory
-  /// or without. Every rank must call these.
-  void hold();
-  void unhold(bool keep_edits);
+  /// Throws Error(usage) where a backward that is not reduced would add to reduced gradients. Local.
+  void require_cleared() const;
+
+  /// Gathers every unit and holds it; `unhold` ends that, with the same `edits`. Every rank must call
+  /// these.
+  void hold(detail::Edits edits);
+  void unhold(detail::Edits edits);
 
   [[nodiscard]] ShardingReport report() const;
 
  private:
   struct Parts;
+  void require_shardable() const;
   void shard(const ShardingPlan& plan);
+  void add_unit(const std::string& name, const std::vector<NamedParameter>& named,
+                c10::ScalarType master_type, bool resident);
+  [[nodiscard]] int group_size(const ShardingPlan& plan) const;
 
   std::shared_ptr<torch::nn::Module> module_;
   Communicator communicator_;
@@ -108,6 +127,8 @@ class ShardedParallel {
   bool broken_ = false;
 };
 
+namespace detail {
+
 /// The tensor that this rank steps on for a parameter: its piece where the parameter is sharded, of
 /// one dimension and perhaps empty; else the parameter itself.
 [[nodiscard]] at::Tensor local_piece(const at::Tensor& parameter);
@@ -116,12 +137,10 @@ class ShardedParallel {
 /// Every rank must call this.
 void refresh_wholes(const std::vector<at::Tensor>& parameters);
 
-/// What this rank holds of the gradients of some parameters: those of whole parameters, and the
-/// pieces of sharded ones, which take over what the user has made of their `.grad` (cleared it, or
-/// given another). Pieces may be empty.
-[[nodiscard]] std::vector<at::Tensor> local_gradients(const std::vector<at::Tensor>& parameters);
-
-namespace detail {
+/// Has the pieces of sharded parameters take over what the user has made of their `.grad` (cleared it,
+/// or given another, whose part is copied), and returns what this rank holds of the gradients: those
+/// of whole parameters, and pieces, some of them empty. Local.
+std::vector<at::Tensor> follow_user_gradients(const std::vector<at::Tensor>& parameters);
 
 /// Tensors with an entry for each element of some parameters' pieces (an optimizer's averages, say),
 /// each whole and of its parameter's shape; and the part of such a tensor that is this rank's. All

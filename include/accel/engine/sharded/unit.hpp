@@ -30,6 +30,7 @@ struct ShardedParameter {
   at::Tensor gradient_piece;
   Piece part{};
   int64_t offset = 0;  ///< in the whole
+  int64_t place = 0;   ///< of the piece, in the shard
   std::vector<int64_t> sizes, strides;
   std::shared_ptr<torch::autograd::Node> accumulator;  ///< where its gradient arrives
 };

@@ -8,11 +8,13 @@
 #pragma once
 
 #include <accel/engine/sharded/shard_exchange.hpp>
+#include <accel/engine/sharded/sharded_parallel.hpp>
 #include <accel/engine/sharded/unit.hpp>
 
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace accel::detail {
@@ -32,6 +34,7 @@ struct GatherCounts {
   bool operator==(const GatherCounts&) const = default;
 };
 
+/// All members but `counts` are collective in effect: every rank must call them alike.
 class UnitGatherer {
  public:
   /// One unit gathered ahead, besides the one in use, is what hides a gather and bounds the memory.
@@ -41,7 +44,7 @@ class UnitGatherer {
 
   [[nodiscard]] const ShardExchange& exchange() const noexcept { return exchange_; }
 
-  /// Takes up a unit whose storages are as they are to be. In the same order on every rank.
+  /// Takes up a unit whose storages are as they are to be.
   void add(Unit& unit);
 
   /// An operation is about to read or write these.
@@ -55,16 +58,16 @@ class UnitGatherer {
   /// Where units are whole always: begins to bring them up to date, after a step.
   void refresh();
 
-  /// Holds a unit whole, whatever is touched, until `unpin`.
-  void pin(Unit& unit);
-  void unpin(Unit& unit);
-  /// Takes over what was written to the memory of a unit that is held.
-  void keep_edits(Unit& unit);
+  /// Holds a unit whole, whatever is touched, until `unhold`.
+  void hold(Unit& unit, Edits edits);
+  void unhold(Unit& unit, Edits edits);
+  /// Gives back what is whole of a unit, if it is not whole always.
+  void give_back(Unit& unit);
 
   /// A backward has ended: nothing is needed.
   void end_of_backward();
-  /// Waits for what was started, and gives everything back.
-  void release_all();
+  /// Waits for what was started, and gives everything back. Never throws.
+  void release_all() noexcept;
 
   [[nodiscard]] const GatherCounts& counts() const noexcept { return counts_; }
   /// A number for the gathers since it was last asked for: the same on ranks that gathered the same
@@ -72,25 +75,37 @@ class UnitGatherer {
   [[nodiscard]] int64_t take_trace() noexcept;
 
  private:
+  enum class Phase : unsigned char { inference, forward, backward };
   struct Flight {
     GatheredStorage* storage = nullptr;
+    int64_t version = 0;  ///< that travels
     PendingExchange pending;
   };
+  struct Held {
+    int times = 0;
+    at::Tensor before;  ///< this rank's part, to be put back
+  };
 
-  void visit(Unit& unit, c10::ArrayRef<FlatStorage*> together);
+  void visit(Unit& unit, Phase phase, c10::ArrayRef<FlatStorage*> together);
   void ensure(GatheredStorage& storage);
   void start(GatheredStorage& storage);
+  void land(GatheredStorage& storage);
   void release(GatheredStorage& storage);
+  void keep_part(GatheredStorage& storage, int64_t begin, int64_t end) const;
+  void changed(GatheredStorage& storage);
+  [[nodiscard]] bool is_held(const Unit& unit) const { return held_.contains(&unit); }
   [[nodiscard]] bool is_under_way(const GatheredStorage& storage) const;
-  [[nodiscard]] bool releases_now() const;
-  [[nodiscard]] uint64_t place() const;
+  [[nodiscard]] uint64_t place_of(Phase phase) const;
 
   ShardExchange exchange_;
   Residence residence_;
   std::vector<Unit*> units_;
   std::vector<GatheredStorage*> live_;  ///< whole, or about to be
   std::vector<Flight> flights_;
-  std::unordered_map<const Unit*, int> pins_;
+  /// Memory of what was given back last, for the next unit of that size: fresh pages cost as much as
+  /// a copy. None between steps.
+  std::pair<size_t, c10::DataPtr> spare_;
+  std::unordered_map<const Unit*, Held> held_;
   Unit* previous_ = nullptr;
   Unit* current_ = nullptr;
   uint64_t place_ = 0;  ///< where in a step we are: what was touched last, and in which phase

@@ -25,6 +25,9 @@ class UnitReducer {
   UnitReducer(const UnitReducer&) = delete;
   UnitReducer& operator=(const UnitReducer&) = delete;
 
+  /// Takes part in every backward from now on, once the parameters are the sharded ones.
+  void watch_all();
+
   /// The next backward is to reduce. What was reduced before and not cleared is added to.
   void arm();
   /// That backward is over: waits for its reductions, and gives the parameters their gradients. A
@@ -40,7 +43,8 @@ class UnitReducer {
     at::Tensor sum;    ///< of this micro-batch's, where it is to be added
     int awaited = 0;   ///< parameters whose gradient is still to come
     bool launched = false;
-    std::vector<char> used;         ///< by this rank
+    std::vector<char> used;  ///< by this rank
+    std::vector<char> is_awaited;
     std::vector<char> accumulates;  ///< has gradients of earlier micro-batches
     PendingExchange pending;
   };
@@ -48,6 +52,7 @@ class UnitReducer {
   void watch(Unit& unit, ShardedParameter& parameter, size_t index);
   void arrived(Unit& unit, ShardedParameter& parameter, size_t index);
   void take(Unit& unit, ShardedParameter& parameter, size_t index);
+  [[nodiscard]] at::Tensor parts_for(const Unit& unit);
   void launch_in_order();
   void launch(Unit& unit);
   void land(Unit& unit);
@@ -65,6 +70,7 @@ class UnitReducer {
   bool learned_ = false;
   bool armed_ = false;
   std::deque<Unit*> flying_;
+  at::Tensor spare_;  ///< for the parts of the next unit of that size
   std::vector<std::pair<torch::autograd::Node*, uintptr_t>> hooks_;
 };
 

@@ -31,7 +31,8 @@ at::Tensor joint_norm_of_pieces(const Communicator& communicator,
   std::vector<at::Tensor> present;
   for (const auto& piece : pieces)
     if (piece.numel() > 0) present.push_back(piece);
-  auto local = at::_foreach_norm(present, norm_type);
+  const auto local =
+      present.empty() ? std::vector<at::Tensor>() : at::_foreach_norm(present, norm_type);
   auto norms = at::full({static_cast<int64_t>(pieces.size())}, nothing,
                         at::TensorOptions().dtype(at::kDouble));
   for (size_t i = 0, next = 0; i < pieces.size(); ++i)

@@ -5,6 +5,7 @@
 #include <accel/detail/error.hpp>
 #include <accel/engine/gradients.hpp>
 #include <accel/engine/local_sgd.hpp>
+#include <accel/engine/sharded/unit_gatherer.hpp>
 
 #include <ATen/ATen.h>
 
@@ -29,6 +30,7 @@ void PreparedObjects<Replica>::adopt(const std::shared_ptr<torch::nn::Module>& m
                                      c10::ScalarType type, const MakeReplica& make) {
   auto parameters = unique_tensors(module->parameters());
   ++models_version_;
+  [[maybe_unused]] bool assembled_here = false;
   for (auto known = models.begin(); known != models.end(); ++known) {
     if (known->module != module) continue;
     const bool same = same_tensors(known->parameters, parameters);
@@ -37,6 +39,13 @@ void PreparedObjects<Replica>::adopt(const std::shared_ptr<torch::nn::Module>& m
     }
     const bool works = !known->replica || !known->replica->is_broken();
     if (works && same) return;
+    if constexpr (is_sharding<Replica>) {
+      // Its values go with it otherwise.
+      for (const auto& optimizer : optimizers)
+        if (optimizer->assemble) optimizer->assemble(true);
+      known->replica->unshard();
+      assembled_here = true;
+    }
     models.erase(known);
     break;
   }
@@ -51,12 +60,19 @@ void PreparedObjects<Replica>::adopt(const std::shared_ptr<torch::nn::Module>& m
   ModelRecord<Replica> record{module, std::move(parameters)};
   if (make) record.replica = make(module);
   models.push_back(std::move(record));
+  if constexpr (is_sharding<Replica>)
+    if (assembled_here)
+      for (const auto& optimizer : optimizers)
+        if (optimizer->assemble) optimizer->assemble(false);
 }
 
 template <class Replica>
 void PreparedObjects<Replica>::arm(const at::Tensor& loss) {
   armed_.clear();
   const auto reached = models_of(loss);
+  if constexpr (is_sharding<Replica>)
+    for (const auto& model : models)
+      if (is_suspended(model)) model.replica->require_cleared();
   if (!reached.empty()) before(JoinedCall::reduction);
   arm(reached, loss);
 }
@@ -74,10 +90,15 @@ template <class Replica>
 void PreparedObjects<Replica>::reduced() {
   const auto armed = std::exchange(armed_, {});
   ++reductions_;
-  for (auto* model : armed) {
-    model->replica->finish();
-    model->local = false;
-    model->reduced_at = reductions_;
+  try {
+    for (auto* model : armed) {
+      model->replica->finish();
+      model->local = false;
+      model->reduced_at = reductions_;
+    }
+  } catch (...) {
+    for (auto* model : armed) model->replica->give_up();
+    throw;
   }
   buffers_differ_ = buffers_differ_ || !armed.empty();
 }
@@ -93,6 +114,8 @@ bool PreparedObjects<Replica>::sync_each_batch() const noexcept {
 template <class Replica>
 void PreparedObjects<Replica>::keep_local(const at::Tensor& loss) {
   for (auto* model : models_of(loss)) model->local = true;
+  if constexpr (is_sharding<Replica>)
+    for (const auto& model : models) model.replica->require_cleared();
 }
 
 template <class Replica>
@@ -112,8 +135,16 @@ int64_t PreparedObjects<Replica>::reductions() const noexcept {
 
 template <class Replica>
 void PreparedObjects<Replica>::require_reduced(const std::vector<at::Tensor>& parameters) const {
+  if constexpr (is_sharding<Replica>)
+    for (const auto& model : models)
+      if (is_suspended(model) && have_common(model.parameters, parameters))
+        detail::fail(ErrorCategory::usage,
+                     "accel: rank {}: gradients of {} inside no_sync are each rank's own, and no "
+                     "rank can step or clip its part of a sharded model by them; leave the scope "
+                     "first, or use ddp",
+                     state.process_index(), model.module->name());
   for (const auto& model : models)
-    if (model.local && !is_suspended(model) && !held_gradients(parameters).empty() &&
+    if (model.local && !is_suspended(model) && !gradients_of(parameters).empty() &&
         have_common(model.parameters, parameters))
       detail::fail(ErrorCategory::usage,
                    "accel: rank {}: the micro-batch that closes the window had no backward "
@@ -131,7 +162,7 @@ void PreparedObjects<Replica>::require_reduced(OptimizerRecord& optimizer) const
     if (is_suspended(model) || model.reduced_at > optimizer.cleared_at ||
         !std::ranges::count(optimizer.owners, model.module.get()))
       continue;
-    if (held_gradients(model.parameters).empty()) continue;
+    if (gradients_of(model.parameters).empty()) continue;
     detail::fail(ErrorCategory::usage,
                  "accel: rank {}: the gradients of {} are those of this rank alone, since no "
                  "accelerator.backward has reduced them; call accelerator.backward(loss), not "
@@ -364,12 +395,27 @@ void PreparedObjects<Replica>::forget_objects() {
 }
 
 template <class Replica>
-void PreparedObjects<Replica>::assemble(bool whole) {
+void PreparedObjects<Replica>::assemble() {
   if constexpr (is_sharding<Replica>) {
-    for (auto& model : models)
-      whole ? model.replica->hold() : model.replica->unhold(/*keep_edits=*/false);
+    size_t done = 0;
+    try {
+      for (; done < optimizers.size(); ++done)
+        if (optimizers[done]->assemble) optimizers[done]->assemble(true);
+    } catch (...) {
+      for (size_t i = 0; i < done; ++i)
+        if (optimizers[i]->assemble) optimizers[i]->assemble(false);
+      throw;
+    }
+    for (auto& model : models) model.replica->hold(detail::Edits::none);
+  }
+}
+
+template <class Replica>
+void PreparedObjects<Replica>::disassemble() {
+  if constexpr (is_sharding<Replica>) {
+    for (auto& model : models) model.replica->unhold(detail::Edits::none);
     for (const auto& optimizer : optimizers)
-      if (optimizer->assemble) optimizer->assemble(whole);
+      if (optimizer->assemble) optimizer->assemble(false);
   }
 }
 
@@ -384,7 +430,7 @@ template <class Replica>
 std::vector<at::Tensor> PreparedObjects<Replica>::held_gradients(
     const std::vector<at::Tensor>& parameters) {
   if constexpr (is_sharding<Replica>)
-    return local_gradients(parameters);
+    return detail::follow_user_gradients(parameters);
   else
     return gradients_of(parameters);
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <accel/optim/optimizer_pieces.hpp>
 
+#include <accel/detail/error.hpp>
 #include <accel/engine/sharded/sharded_parallel.hpp>
 #include <accel/optim/optimizer_fields.hpp>
 
@@ -49,12 +50,17 @@ void give_pieces(torch::optim::Optimizer& optimizer) {
     if (!is_sharded(*slot)) continue;
     const auto parameter = *slot;
     const auto piece = local_piece(parameter);
-    if (optimizer.state().find(parameter.unsafeGetTensorImpl()) != optimizer.state().end())
-      visit_kind(optimizer, [&](auto kind) {
-        move_state(optimizer, kind, parameter, piece, [&](const char*, const at::Tensor& value) {
-          return piece_of(parameter, value);
+    if (optimizer.state().find(parameter.unsafeGetTensorImpl()) != optimizer.state().end()) try {
+        visit_kind(optimizer, [&](auto kind) {
+          move_state(optimizer, kind, parameter, piece, [&](const char*, const at::Tensor& value) {
+            return piece_of(parameter, value);
+          });
         });
-      });
+      } catch (const Error&) {
+        fail(ErrorCategory::usage,
+             "accel: the optimizer has stepped before prepare, and state of its type cannot be "
+             "split over the ranks; prepare it before its first step");
+      }
     *slot = piece;
   }
 }

@@ -48,18 +48,20 @@ FlatStorage::FlatStorage(Unit& unit, FlatKind kind, int64_t numel, c10::ScalarTy
                          c10::Device device)
     : tag_(*this, unit, kind) {
   const auto bytes = static_cast<int64_t>(c10::elementSize(type)) * numel;
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                       c10::DataPtr(nullptr, device), &tag_,
-                                                       /*resizable=*/false);
-  storage_ = c10::Storage(std::move(storage));
+  const auto storage = [&](c10::Allocator* allocator) {
+    return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), bytes, c10::DataPtr(nullptr, device), allocator,
+        /*resizable=*/false));
+  };
+  users_ = storage(&tag_);
   const auto keys = at::empty({0}, at::TensorOptions().dtype(type).device(device)).key_set();
-  flat_ = tensor_on(storage_, keys, c10::scalarTypeToTypeMeta(type), 0, {numel}, {1});
+  flat_ = tensor_on(storage(nullptr), keys, c10::scalarTypeToTypeMeta(type), 0, {numel}, {1});
 }
 
 FlatStorage::~FlatStorage() {
-  release("accel: a sharded parameter or gradient was used whose accelerator is gone; call "
-          "accelerator.free_memory() on every rank before it goes, which makes the module whole");
-  storage_.unsafeGetStorageImpl()->set_allocator(nullptr);
+  hide("accel: a sharded parameter or gradient was used whose accelerator is gone; call "
+       "accelerator.free_memory() on every rank before it goes, which makes the module whole");
+  users_.unsafeGetStorageImpl()->set_allocator(nullptr);
 }
 
 FlatStorage* FlatStorage::of(const at::Tensor& tensor) {
@@ -69,35 +71,49 @@ FlatStorage* FlatStorage::of(const at::Tensor& tensor) {
   return &static_cast<Tag*>(allocator)->storage;
 }
 
-void FlatStorage::allocate() {
-  auto& storage = *storage_.unsafeGetStorageImpl();
-  auto memory = c10::GetAllocator(storage.device_type())->allocate(storage.nbytes());
-  throws_on_access(storage) = false;
-  storage.set_data_ptr_noswap(std::move(memory));
+void FlatStorage::allocate(c10::DataPtr spare) {
+  auto& storage = *flat_.storage().unsafeGetStorageImpl();
+  storage.set_data_ptr_noswap(
+      spare ? std::move(spare)
+            : c10::GetAllocator(storage.device_type())->allocate(storage.nbytes()));
   present_ = true;
 }
 
 void FlatStorage::alias(const at::Tensor& holder) {
-  auto& storage = *storage_.unsafeGetStorageImpl();
   auto* kept = new at::Tensor(holder);
-  throws_on_access(storage) = false;
-  storage.set_data_ptr_noswap({holder.mutable_data_ptr(), kept,
-                               [](void* held) { delete static_cast<at::Tensor*>(held); },
-                               holder.device()});
+  flat_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+      {holder.mutable_data_ptr(), kept, [](void* held) { delete static_cast<at::Tensor*>(held); },
+       holder.device()});
   present_ = true;
 }
 
-void FlatStorage::release(const std::string& reason) {
-  auto& storage = *storage_.unsafeGetStorageImpl();
+c10::DataPtr FlatStorage::release() {
+  auto& storage = *flat_.storage().unsafeGetStorageImpl();
+  auto memory = std::move(storage._mutable_data_ptr_no_checks());
+  storage.set_data_ptr_noswap(c10::DataPtr(nullptr, flat_.device()));
+  present_ = false;
+  return memory;
+}
+
+void FlatStorage::show() {
+  auto& storage = *users_.unsafeGetStorageImpl();
+  throws_on_access(storage) = false;
+  storage.set_data_ptr_noswap(
+      {flat_.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get(),
+       flat_.device()});
+  shown_ = true;
+}
+
+void FlatStorage::hide(const std::string& reason) {
+  auto& storage = *users_.unsafeGetStorageImpl();
   storage.set_data_ptr_noswap(c10::DataPtr(nullptr, flat_.device()));
   storage.release_data_and_set_meta_custom_data_ptr_error_msg_(reason);
-  present_ = false;
+  shown_ = false;
 }
 
 at::Tensor FlatStorage::keyed(int64_t offset, at::IntArrayRef sizes,
                               at::IntArrayRef strides) const {
-  return tensor_on(storage_, flat_.key_set().add(sharded_key), flat_.dtype(), offset, sizes,
-                   strides);
+  return tensor_on(users_, flat_.key_set().add(sharded_key), flat_.dtype(), offset, sizes, strides);
 }
 
 at::Tensor FlatStorage::keyed(int64_t offset, int64_t numel) const {

@@ -7,10 +7,26 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <exception>
 #include <memory>
 #include <utility>
 
 namespace accel::detail {
+
+namespace {
+
+/// Also where one has failed: the others still write to memory that is the caller's again after this.
+void wait_for_all(const std::vector<c10::intrusive_ptr<c10d::Work>>& works) {
+  std::exception_ptr failure;
+  for (const auto& work : works) try {
+      work->wait();
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
 
 PendingExchange::PendingExchange() = default;
 PendingExchange::PendingExchange(std::vector<c10::intrusive_ptr<c10d::Work>> works,
@@ -35,7 +51,7 @@ void PendingExchange::wait() {
   const auto works = std::exchange(works_, {});
   const auto kept = std::exchange(kept_, {});
   const auto after = std::exchange(after_, {});
-  for (const auto& work : works) work->wait();
+  wait_for_all(works);
   if (after) after();
 }
 
@@ -82,11 +98,19 @@ PendingExchange ShardExchange::gather(const at::Tensor& whole, const at::Tensor&
   // Gloo's own takes a temporary of the size of the whole, and several times as long.
   if (!in_place) mine.copy_(shard);
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  for (int root = 0; root < size(); ++root) {
-    std::vector<at::Tensor> part{whole.narrow(0, root * shard.numel(), shard.numel())};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    works.push_back(group.broadcast(part, options));
+  try {
+    for (int root = 0; root < size(); ++root) {
+      std::vector<at::Tensor> part{whole.narrow(0, root * shard.numel(), shard.numel())};
+      c10d::BroadcastOptions options;
+      options.rootRank = root;
+      works.push_back(group.broadcast(part, options));
+    }
+  } catch (...) {
+    try {
+      wait_for_all(works);
+    } catch (const std::exception&) {  // the first failure says more
+    }
+    throw;
   }
   return {std::move(works), nullptr, {whole}};
 }

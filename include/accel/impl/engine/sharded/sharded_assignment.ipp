@@ -29,6 +29,10 @@ class ShardedAssignment final : public at::impl::VariableHooksInterface {
       next_.set_data(tensor, data);
       return;
     }
+    // module.to() of what is there already.
+    if (FlatStorage::of(at::Tensor(data)) == storage &&
+        data.storage_offset() == tensor.storage_offset())
+      return;
     auto* parameter = storage->unit().parameter_of(at::Tensor(tensor));
     if (!parameter || data.sizes() != tensor.sizes() ||
         data.scalar_type() != tensor.scalar_type() || data.device() != tensor.device())

@@ -29,25 +29,35 @@ enum class Access : unsigned char {
   autograd,  ///< is autograd's own, and may run others inside, which must come here
   copy,      ///< writes a whole tensor with another
   replace,   ///< gives it other memory
-  resize,    ///< another size
+  reshape,   ///< another size, or other strides in place
 };
 
 // Sorted. Operations that are made of others (reshape, contiguous, to) may copy, so they are no views.
 constexpr std::array metadata_only{
     std::string_view("aten::_has_compatible_shallow_copy_type"),
     std::string_view("aten::_reshape_alias"),
+    std::string_view("aten::adjoint"),
     std::string_view("aten::alias"),
     std::string_view("aten::as_strided"),
+    std::string_view("aten::broadcast_to"),
     std::string_view("aten::chunk"),
     std::string_view("aten::detach"),
     std::string_view("aten::detach_"),
+    std::string_view("aten::diagonal"),
     std::string_view("aten::empty_like"),
     std::string_view("aten::expand"),
     std::string_view("aten::expand_as"),
     std::string_view("aten::full_like"),
     std::string_view("aten::is_complex"),
+    std::string_view("aten::is_conj"),
     std::string_view("aten::is_floating_point"),
+    std::string_view("aten::is_inference"),
+    std::string_view("aten::is_neg"),
     std::string_view("aten::is_same_size"),
+    std::string_view("aten::is_signed"),
+    std::string_view("aten::mH"),
+    std::string_view("aten::mT"),
+    std::string_view("aten::moveaxis"),
     std::string_view("aten::movedim"),
     std::string_view("aten::narrow"),
     std::string_view("aten::new_empty"),
@@ -59,6 +69,7 @@ constexpr std::array metadata_only{
     std::string_view("aten::ones_like"),
     std::string_view("aten::permute"),
     std::string_view("aten::rand_like"),
+    std::string_view("aten::randint_like"),
     std::string_view("aten::randn_like"),
     std::string_view("aten::result_type"),
     std::string_view("aten::select"),
@@ -67,15 +78,24 @@ constexpr std::array metadata_only{
     std::string_view("aten::split"),
     std::string_view("aten::split_with_sizes"),
     std::string_view("aten::squeeze"),
+    std::string_view("aten::storage_offset"),
     std::string_view("aten::stride"),
+    std::string_view("aten::swapaxes"),
+    std::string_view("aten::swapdims"),
+    std::string_view("aten::sym_numel"),
     std::string_view("aten::sym_size"),
+    std::string_view("aten::sym_storage_offset"),
+    std::string_view("aten::sym_stride"),
     std::string_view("aten::t"),
+    std::string_view("aten::tensor_split"),
     std::string_view("aten::transpose"),
     std::string_view("aten::unbind"),
     std::string_view("aten::unflatten"),
+    std::string_view("aten::unfold"),
     std::string_view("aten::unsqueeze"),
     std::string_view("aten::view"),
     std::string_view("aten::view_as"),
+    std::string_view("aten::view_as_real"),
     std::string_view("aten::zeros_like"),
 };
 static_assert(std::ranges::is_sorted(metadata_only));
@@ -89,12 +109,21 @@ constexpr std::array autograds_own{
 };
 static_assert(std::ranges::is_sorted(autograds_own));
 
+constexpr std::array reshaping{
+    std::string_view("aten::as_strided_"), std::string_view("aten::resize_"),
+    std::string_view("aten::resize_as_"),  std::string_view("aten::squeeze_"),
+    std::string_view("aten::swapaxes_"),   std::string_view("aten::swapdims_"),
+    std::string_view("aten::t_"),          std::string_view("aten::transpose_"),
+    std::string_view("aten::unsqueeze_"),
+};
+static_assert(std::ranges::is_sorted(reshaping));
+
 Access classify(std::string_view name) {
   if (std::ranges::binary_search(metadata_only, name)) return Access::metadata;
   if (std::ranges::binary_search(autograds_own, name)) return Access::autograd;
   if (name == "aten::copy_") return Access::copy;
   if (name == "aten::set_") return Access::replace;
-  if (name == "aten::resize_" || name == "aten::resize_as_") return Access::resize;
+  if (std::ranges::binary_search(reshaping, name)) return Access::reshape;
   return Access::data;
 }
 
@@ -204,10 +233,11 @@ void on_sharded(const c10::OperatorHandle& operation, c10::DispatchKeySet keys, 
   const bool assigns = access == Access::copy || access == Access::replace;
   if (assigns && assigned(operation, access, *stack)) return;
   const Arguments arguments(operation, *stack);
-  if (access == Access::resize && !arguments.written().empty())
+  const bool replaces_other = access == Access::replace && !arguments.written().empty();
+  if (replaces_other || (access == Access::reshape && !arguments.written().empty()))
     fail(ErrorCategory::usage,
-         "accel: a sharded parameter or gradient cannot be resized; change the module before "
-         "prepare");
+         "accel: a sharded parameter or gradient cannot be resized or reshaped in place; "
+         "change the module before prepare");
   if (!arguments.storages().empty()) touch(arguments.storages());
   {
     const c10::impl::ExcludeDispatchKeyGuard excluded(sharded_key);

@@ -58,12 +58,13 @@ void follow_gradient(Unit& unit, ShardedParameter& parameter) {
   if (!shard.is_present()) {
     shard.allocate();
     shard.flat().zero_();
+    shard.show();
   }
   const auto whole = gradient.is_sparse() ? gradient.to_dense() : gradient;
   if (parameter.part.size() > 0)
     parameter.gradient_piece.copy_(detail::in_memory_order(whole, parameter.strides)
                                        .narrow(0, parameter.part.begin, parameter.part.size()));
-  ++unit.gradients.version;
+  unit.gatherer->written(shard, shard.flat());
   parameter.parameter.mutable_grad() = parameter.gradient;
   parameter.piece.mutable_grad() = parameter.gradient_piece;
 }
@@ -99,11 +100,18 @@ ShardedParallel::ShardedParallel(std::shared_ptr<torch::nn::Module> module,
         communicator_,
         fmt::format("comm_hook {}\nmin_num_params {}\ngroup_size {}\nbroadcast_buffers {}\n"
                     "sync_batch_norm {}\n",
-                    name_of(ddp.comm_hook), options_.min_num_params, options_.group_size,
+                    name_of(ddp.comm_hook), options_.min_num_params, group_size(plan),
                     options_.broadcast_buffers, ddp.sync_batch_norm),
         parameters_, *module_);
     detail::broadcast_module(communicator_, parameters_, *module_);
   }
+  require_shardable();
+  detail::install_sharded_dispatch();
+  detail::install_sharded_assignment();
+  parts_ = std::make_unique<Parts>(plan.in_groups
+                                       ? detail::ShardExchange(communicator_, group_size(plan))
+                                       : detail::ShardExchange(communicator_),
+                                   plan);
   shard(plan);
 }
 
@@ -112,94 +120,131 @@ ShardedParallel::~ShardedParallel() {
   parts_->gatherer.release_all();
 }
 
-void ShardedParallel::shard(const ShardingPlan& plan) {
-  detail::install_sharded_dispatch();
-  detail::install_sharded_assignment();
-  const auto& ranks_of_job = communicator_.ranks();
-  const int group_size = options_.group_size > 0 ? options_.group_size : ranks_of_job.local_size;
-  parts_ = std::make_unique<Parts>(plan.in_groups ? detail::ShardExchange(communicator_, group_size)
-                                                  : detail::ShardExchange(communicator_),
-                                   plan);
-  const EngineScope ours;
-  const int rank = parts_->gatherer.exchange().rank(), ranks = parts_->gatherer.exchange().size();
-  const bool resident = residence_of(plan, ranks) == Residence::always;
+int ShardedParallel::group_size(const ShardingPlan& plan) const {
+  if (!plan.in_groups) return communicator_.size();
+  return options_.group_size > 0 ? options_.group_size : communicator_.ranks().local_size;
+}
 
+void ShardedParallel::require_shardable() const {
+  for (const auto& [name, tensor] : parameters_) {
+    if (FlatStorage::of(tensor))
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: the parameter '{}' is sharded by another accelerator; call its "
+                   "free_memory() on every rank first",
+                   communicator_.rank(), name);
+    if (tensor.layout() != at::kStrided)
+      detail::fail(
+          ErrorCategory::usage,
+          "accel: rank {}: the parameter '{}' has the layout {}, and only strided ones can "
+          "be sharded; use ddp",
+          communicator_.rank(), name, c10::str(tensor.layout()));
+  }
+}
+
+void ShardedParallel::shard(const ShardingPlan& plan) {
+  const EngineScope ours;
+  const int ranks = parts_->gatherer.exchange().size();
+  const bool resident = residence_of(plan, ranks) == Residence::always;
   for (const auto& cut : cut_into_units(*module_, plan.units)) {
-    // A unit's memory is of one dtype, so that one of several becomes several.
-    std::map<c10::ScalarType, std::vector<NamedParameter>> by_type;
-    for (const auto& named : cut.parameters) by_type[named.second.scalar_type()].push_back(named);
-    for (const auto& [type, named] : by_type) {
-      std::vector<int64_t> numels;
-      for (const auto& [name, tensor] : named) numels.push_back(tensor.numel());
-      const bool has_masters = plan.master_type != c10::ScalarType::Undefined &&
-                               c10::isReducedFloatingType(type) && type != plan.master_type;
-      auto unit = std::make_unique<Unit>(
-          static_cast<int>(parts_->units.size()), cut.name, detail::UnitLayout(numels, ranks), type,
-          has_masters ? plan.master_type : type, named.front().second.device());
-      parts_->gatherer.add(*unit);
-      auto& values = unit->values;
-      const int64_t chunk = unit->layout.chunk();
-      if (resident) {
-        values.whole.allocate();
-        values.whole.flat().zero_();
-      }
-      if (resident && !has_masters) {
-        values.shard.alias(values.whole.flat().narrow(0, rank * chunk, chunk));
-      } else {
-        values.shard.allocate();
-        values.shard.flat().zero_();
-      }
-      for (size_t i = 0; i < named.size(); ++i) {
-        auto& [name, tensor] = named[i];
-        auto& parameter = unit->parameters.emplace_back();
-        parameter.name = name;
-        parameter.parameter = tensor;
-        parameter.part = unit->layout.piece(i, rank);
-        parameter.offset = unit->layout.offset(i);
-        parameter.sizes = tensor.sizes().vec();
-        parameter.strides = dense_strides(tensor);
-        const auto place = unit->layout.place_in_chunk(i, rank);
-        const auto flat = detail::in_memory_order(tensor.detach(), parameter.strides);
-        if (resident) values.whole.flat().narrow(0, parameter.offset, tensor.numel()).copy_(flat);
-        if (parameter.part.size() > 0)
-          values.shard.flat()
-              .narrow(0, place, parameter.part.size())
-              .copy_(flat.narrow(0, parameter.part.begin, parameter.part.size()));
-        parameter.piece = values.shard.keyed(place, parameter.part.size());
-        parameter.piece.set_requires_grad(tensor.requires_grad());
-        parameter.gradient_piece = unit->gradients.shard.keyed(place, parameter.part.size());
-        parameter.gradient =
-            unit->gradients.whole.keyed(parameter.offset, parameter.sizes, parameter.strides);
-        parameter.parameter.mutable_grad().reset();
-        parameter.parameter.set_data(
-            values.whole.keyed(parameter.offset, parameter.sizes, parameter.strides));
-      }
-      values.gathered = resident ? values.version : -1;
-      parts_->gatherer.add(*unit);
-      parts_->units.push_back(std::move(unit));
-    }
+    // A unit's memory is of one dtype on one device, so that one of several becomes several.
+    std::map<std::pair<c10::ScalarType, std::string>, std::vector<NamedParameter>> alike;
+    for (const auto& named : cut.parameters)
+      alike[{named.second.scalar_type(), named.second.device().str()}].push_back(named);
+    for (const auto& [key, named] : alike) add_unit(cut.name, named, plan.master_type, resident);
   }
   parts_->reducer = std::make_unique<detail::UnitReducer>(parts_->units, parts_->gatherer, wire_,
                                                           plan.shards_gradients);
+  // Last, since from here on the module is another: nothing below allocates.
+  for (auto& unit : parts_->units)
+    for (auto& parameter : unit->parameters) {
+      parameter.parameter.mutable_grad().reset();
+      parameter.parameter.set_data(
+          unit->values.whole.keyed(parameter.offset, parameter.sizes, parameter.strides));
+    }
+  parts_->reducer->watch_all();
+}
+
+void ShardedParallel::add_unit(const std::string& name, const std::vector<NamedParameter>& named,
+                               c10::ScalarType master_type, bool resident) {
+  const auto& exchange = parts_->gatherer.exchange();
+  const auto& first = named.front().second;
+  const auto type = first.scalar_type();
+  const bool has_masters = master_type != c10::ScalarType::Undefined &&
+                           c10::isReducedFloatingType(type) && type != master_type;
+  std::vector<int64_t> numels;
+  for (const auto& item : named) numels.push_back(item.second.numel());
+  auto unit = std::make_unique<Unit>(static_cast<int>(parts_->units.size()), name,
+                                     detail::UnitLayout(numels, exchange.size()), type,
+                                     has_masters ? master_type : type, first.device());
+
+  auto& values = unit->values;
+  const int64_t chunk = unit->layout.chunk();
+  if (resident) {
+    values.whole.allocate();
+    values.whole.flat().zero_();
+    values.gathered = values.version;
+  }
+  if (resident && !has_masters) {
+    values.shard.alias(values.whole.flat().narrow(0, exchange.rank() * chunk, chunk));
+  } else {
+    values.shard.allocate();
+    values.shard.flat().zero_();
+  }
+  for (size_t i = 0; i < named.size(); ++i) {
+    const auto& tensor = named[i].second;
+    auto& parameter = unit->parameters.emplace_back();
+    parameter.name = named[i].first;
+    parameter.parameter = tensor;
+    parameter.part = unit->layout.piece(i, exchange.rank());
+    parameter.offset = unit->layout.offset(i);
+    parameter.place = unit->layout.place_in_chunk(i, exchange.rank());
+    parameter.sizes = tensor.sizes().vec();
+    parameter.strides = dense_strides(tensor);
+    const auto flat = detail::in_memory_order(tensor.detach(), parameter.strides);
+    if (resident) values.whole.flat().narrow(0, parameter.offset, tensor.numel()).copy_(flat);
+    if (parameter.part.size() > 0)
+      values.shard.flat()
+          .narrow(0, parameter.place, parameter.part.size())
+          .copy_(flat.narrow(0, parameter.part.begin, parameter.part.size()));
+    parameter.piece = values.shard.keyed(parameter.place, parameter.part.size());
+    parameter.piece.set_requires_grad(tensor.requires_grad());
+    parameter.gradient_piece = unit->gradients.shard.keyed(parameter.place, parameter.part.size());
+    parameter.gradient =
+        unit->gradients.whole.keyed(parameter.offset, parameter.sizes, parameter.strides);
+  }
+  parts_->gatherer.add(*unit);
+  parts_->units.push_back(std::move(unit));
 }
 
 void ShardedParallel::unshard() {
   parts_->reducer->abandon();
   for (auto& unit : parts_->units) {
-    parts_->gatherer.pin(*unit);
+    parts_->gatherer.hold(*unit, detail::Edits::none);
     for (auto& parameter : unit->parameters) {
       const bool has_gradient = FlatStorage::of(parameter.parameter.grad());
       const auto gradient = has_gradient ? parameter.parameter.grad().clone() : at::Tensor();
       const EngineScope ours;
       const auto plain = at::empty_strided(parameter.sizes, parameter.strides,
                                            unit->values.whole.flat().options());
-      plain.copy_(parameter.parameter.detach());
+      plain.copy_(unit->values.whole.flat().as_strided(parameter.sizes, parameter.strides,
+                                                       parameter.offset));
       parameter.parameter.set_data(plain);
       if (has_gradient) parameter.parameter.mutable_grad() = gradient;
     }
-    parts_->gatherer.unpin(*unit);
+    parts_->gatherer.unhold(*unit, detail::Edits::none);
+    parts_->gatherer.give_back(*unit);
   }
   parts_->gatherer.release_all();
+}
+
+void ShardedParallel::require_cleared() const {
+  for (const auto& unit : parts_->units)
+    for (const auto& parameter : unit->parameters)
+      if (FlatStorage::of(parameter.parameter.grad()))
+        detail::fail(ErrorCategory::usage,
+                     "accel: rank {}: a backward that is not reduced would add to the reduced "
+                     "gradient of the sharded parameter '{}'; call zero_grad before it, or use ddp",
+                     communicator_.rank(), parameter.name);
 }
 
 bool ShardedParallel::is_among(const std::unordered_set<const c10::TensorImpl*>& leaves) const {
@@ -259,18 +304,12 @@ void ShardedParallel::recover() {
   broken_ = false;
 }
 
-void ShardedParallel::hold() {
-  for (auto& unit : parts_->units) parts_->gatherer.pin(*unit);
+void ShardedParallel::hold(detail::Edits edits) {
+  for (auto& unit : parts_->units) parts_->gatherer.hold(*unit, edits);
 }
-void ShardedParallel::unhold(bool keep_edits) {
-  for (auto& unit : parts_->units) {
-    // Else what is whole is not what the shards say.
-    if (keep_edits)
-      parts_->gatherer.keep_edits(*unit);
-    else
-      unit->values.gathered = -1;
-    parts_->gatherer.unpin(*unit);
-  }
+void ShardedParallel::unhold(detail::Edits edits) {
+  for (auto& unit : parts_->units) parts_->gatherer.unhold(*unit, edits);
+  parts_->gatherer.refresh();
 }
 
 ShardingReport ShardedParallel::report() const {
@@ -289,6 +328,8 @@ ShardingReport ShardedParallel::report() const {
   return report;
 }
 
+namespace detail {
+
 void refresh_wholes(const std::vector<at::Tensor>& parameters) {
   const detail::UnitGatherer* last = nullptr;
   for (const auto& parameter : parameters) {
@@ -304,7 +345,7 @@ at::Tensor local_piece(const at::Tensor& parameter) {
   return found ? found->piece : parameter;
 }
 
-std::vector<at::Tensor> local_gradients(const std::vector<at::Tensor>& parameters) {
+std::vector<at::Tensor> follow_user_gradients(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> gradients;
   gradients.reserve(parameters.size());
   for (const auto& parameter : parameters) {
@@ -315,8 +356,6 @@ std::vector<at::Tensor> local_gradients(const std::vector<at::Tensor>& parameter
   }
   return gradients;
 }
-
-namespace detail {
 
 Communicator group_of(const std::vector<at::Tensor>& parameters) {
   for (const auto& parameter : parameters)
@@ -329,22 +368,18 @@ bool is_sharded(const at::Tensor& parameter) { return find(parameter).second != 
 std::vector<at::Tensor> whole_of(const std::vector<at::Tensor>& parameters,
                                  const std::vector<at::Tensor>& pieces) {
   const EngineScope ours;
-  // One gather a unit: the pieces of its parameters lie in its layout.
-  std::map<Unit*, at::Tensor> shards;
+  // One gather a unit, in the order in which the parameters name them: the same on every rank.
+  std::vector<Unit*> order;
+  std::map<Unit*, at::Tensor> shards, wholes;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto [unit, found] = find(parameters[i]);
     auto& shard = shards[unit];
-    if (!shard.defined()) shard = at::zeros({unit->layout.chunk()}, pieces[i].options());
-    if (found->part.size() == 0) continue;
-    const auto place = found->offset + found->part.begin -
-                       unit->gatherer->exchange().rank() * unit->layout.chunk();
-    shard.narrow(0, place, found->part.size()).copy_(pieces[i]);
+    if (!shard.defined()) {
+      shard = at::zeros({unit->layout.chunk()}, pieces[i].options());
+      order.push_back(unit);
+    }
+    shard.narrow(0, found->place, found->part.size()).copy_(pieces[i]);
   }
-  // In the order of the units, which is the same on every rank.
-  std::vector<Unit*> order;
-  for (const auto& [unit, shard] : shards) order.push_back(unit);
-  std::ranges::sort(order, {}, &Unit::index);
-  std::map<Unit*, at::Tensor> wholes;
   for (auto* unit : order) {
     const auto whole = at::empty({unit->layout.size()}, shards[unit].options());
     unit->gatherer->exchange().gather(whole, shards[unit]).wait();

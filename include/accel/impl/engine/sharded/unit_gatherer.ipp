@@ -14,8 +14,6 @@ namespace accel::detail {
 
 namespace {
 
-bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
-
 GatheredStorage& gathered_of(FlatStorage& storage) {
   auto& unit = storage.unit();
   const auto kind = storage.kind();
@@ -26,12 +24,14 @@ bool is_whole(const FlatStorage& storage) {
   return storage.kind() == FlatKind::values || storage.kind() == FlatKind::gradients;
 }
 
+bool is_values(const GatheredStorage& storage) { return storage.whole.kind() == FlatKind::values; }
+
 std::string reason_of_absence(const GatheredStorage& storage) {
-  return fmt::format("accel: the memory of a {} of {} was read directly while it is sharded; use "
-                     "tensor operations, "
-                     "which gather it, or accelerator.summon_full_params",
-                     storage.whole.kind() == FlatKind::values ? "parameter" : "gradient",
-                     storage.whole.unit().title());
+  return fmt::format(
+      "accel: the memory of a {} of {} was read directly while it is sharded, or before it was "
+      "gathered again after a step; use tensor operations, which gather it, or "
+      "accelerator.summon_full_params",
+      is_values(storage) ? "parameter" : "gradient", storage.whole.unit().title());
 }
 
 /// The elements of a storage between the first and the last that a tensor has.
@@ -43,52 +43,74 @@ Piece span_of(const at::Tensor& tensor) {
   return {tensor.storage_offset(), last + 1};
 }
 
+/// Copies, but where both are in different types and what is there rounds to the new value already:
+/// an fp32 master keeps its bits.
+void copy_changes(const at::Tensor& target, const at::Tensor& value) {
+  if (target.data_ptr() == value.data_ptr()) return;
+  if (target.scalar_type() == value.scalar_type()) {
+    target.copy_(value);
+    return;
+  }
+  const auto unchanged = target.to(value.scalar_type()) == value;
+  target.copy_(at::where(unchanged, target, value.to(target.scalar_type())));
+}
+
 }  // namespace
 
 UnitGatherer::UnitGatherer(ShardExchange exchange, Residence residence)
     : exchange_(std::move(exchange)), residence_(residence) {}
 
+void UnitGatherer::add(Unit& unit) {
+  units_.push_back(&unit);
+  unit.gatherer = this;
+  for (auto* storage : {&unit.values, &unit.gradients}) {
+    if (storage->is_current())
+      storage->whole.show();
+    else
+      storage->whole.hide(reason_of_absence(*storage));
+  }
+  unit.values.shard.show();
+}
+
 void UnitGatherer::touch(c10::ArrayRef<FlatStorage*> storages) {
+  const auto phase = torch::autograd::get_current_graph_task_id() != -1 ? Phase::backward
+                     : at::GradMode::is_enabled()                       ? Phase::forward
+                                                                        : Phase::inference;
   const EngineScope ours;
-  for (auto* storage : storages)
-    if (storage->kind() == FlatKind::values) visit(storage->unit(), storages);
+  bool gradients = false;
+  for (auto* storage : storages) {
+    if (storage->kind() == FlatKind::values) visit(storage->unit(), phase, storages);
+    gradients = gradients || storage->kind() == FlatKind::gradients;
+  }
+  if (gradients)  // a loop over them holds one unit's at a time
+    for (auto* storage : std::vector<GatheredStorage*>(live_))
+      if (!is_values(*storage) && !std::ranges::count(storages, &storage->whole)) release(*storage);
   for (auto* storage : storages)
     if (is_whole(*storage)) ensure(gathered_of(*storage));
 }
 
-void UnitGatherer::refresh() {
-  if (residence_ != Residence::always) return;
-  const EngineScope ours;
-  for (auto* unit : units_)
-    if (!unit->values.is_current() && !is_under_way(unit->values)) start(unit->values);
-}
-
-bool UnitGatherer::is_under_way(const GatheredStorage& storage) const {
-  return std::ranges::any_of(flights_,
-                             [&](const Flight& flight) { return flight.storage == &storage; });
-}
-
-void UnitGatherer::visit(Unit& unit, c10::ArrayRef<FlatStorage*> together) {
-  if (current_ == &unit) return;
+void UnitGatherer::visit(Unit& unit, Phase phase, c10::ArrayRef<FlatStorage*> together) {
+  // What is held is read by one rank alone at times, to save it.
+  if (is_held(unit)) return;
   if (residence_ == Residence::always) {
     // Ranks may touch different units first, or not all of them: each gathers all, in one order.
     if (!unit.values.is_current()) refresh();
-    current_ = &unit;
     return;
   }
+  if (current_ == &unit) return;
   if (current_) next_[place_] = &unit;
   previous_ = std::exchange(current_, &unit);
-  place_ = place();
+  place_ = place_of(phase);
   const auto known = next_.find(place_);
   Unit* const next = known == next_.end() ? nullptr : known->second;
 
+  const bool keeps_values =
+      residence_ == Residence::forward_to_backward && phase != Phase::inference;
   for (auto* storage : std::vector<GatheredStorage*>(live_)) {
-    auto& holder = storage->whole.unit();
-    const bool is_values = storage == &holder.values;
-    const bool used =
-        std::ranges::any_of(together, [&](FlatStorage* other) { return other == &storage->whole; });
-    if (used || (is_values && (&holder == next || pins_.contains(&holder)))) continue;
-    if (!is_values || releases_now()) release(*storage);
+    const auto& holder = storage->whole.unit();
+    if (std::ranges::count(together, &storage->whole)) continue;
+    if (is_values(*storage) && (keeps_values || &holder == next || is_held(holder))) continue;
+    release(*storage);
   }
   ensure(unit.values);
   if (next && !next->values.is_current() && !is_under_way(next->values)) {
@@ -97,129 +119,184 @@ void UnitGatherer::visit(Unit& unit, c10::ArrayRef<FlatStorage*> together) {
   }
 }
 
-bool UnitGatherer::releases_now() const {
-  return residence_ == Residence::while_used || (!in_backward() && !at::GradMode::is_enabled());
+void UnitGatherer::refresh() {
+  if (residence_ != Residence::always) return;
+  const EngineScope ours;
+  for (auto* unit : units_) {
+    auto& values = unit->values;
+    if (values.is_current()) continue;
+    const auto flight = std::ranges::find(flights_, &values, &Flight::storage);
+    if (flight != flights_.end() && flight->version == values.version) continue;
+    land(values);  // of an older version
+    start(values);
+  }
 }
 
-uint64_t UnitGatherer::place() const {
-  const uint64_t phase = in_backward() ? 2 : at::GradMode::is_enabled() ? 1 : 0;
+bool UnitGatherer::is_under_way(const GatheredStorage& storage) const {
+  return std::ranges::any_of(flights_,
+                             [&](const Flight& flight) { return flight.storage == &storage; });
+}
+
+uint64_t UnitGatherer::place_of(Phase phase) const {
   const auto number = [](const Unit* unit) {
     return unit ? static_cast<uint64_t>(unit->index) + 1 : uint64_t{0};
   };
-  return (phase << 60) | (number(previous_) << 30) | number(current_);
+  return (static_cast<uint64_t>(phase) << 60) | (number(previous_) << 30) | number(current_);
 }
 
 void UnitGatherer::ensure(GatheredStorage& storage) {
-  const auto flight = std::ranges::find(flights_, &storage, &Flight::storage);
-  if (flight != flights_.end()) {
-    auto pending = std::move(flight->pending);
-    flights_.erase(flight);
-    pending.wait();
+  land(storage);
+  if (!storage.is_current()) {
+    start(storage);
+    land(storage);
   }
-  if (storage.is_current()) return;
-  start(storage);
-  ensure(storage);
+  if (!storage.whole.is_shown()) storage.whole.show();
 }
 
 void UnitGatherer::start(GatheredStorage& storage) {
-  if (!storage.whole.is_present()) storage.whole.allocate();
+  auto& whole = storage.whole;
+  if (!whole.is_present()) {
+    const bool fits = spare_.second && spare_.first == whole.flat().nbytes() &&
+                      spare_.second.device() == whole.flat().device();
+    whole.allocate(fits ? std::move(spare_.second) : c10::DataPtr());
+    spare_ = {};
+  }
   if (!std::ranges::count(live_, &storage)) live_.push_back(&storage);
-  storage.gathered = storage.version;
-  const bool is_values = storage.whole.kind() == FlatKind::values;
-  ++(is_values ? counts_.gathers : counts_.gradient_gathers);
+  ++(is_values(storage) ? counts_.gathers : counts_.gradient_gathers);
   trace_ = (trace_ * 0x100000001b3ULL) ^
-           (static_cast<uint64_t>(storage.whole.unit().index) * 2 + (is_values ? 0 : 1) + 1);
-  flights_.push_back({&storage, exchange_.gather(storage.whole.flat(), storage.shard.flat())});
+           (static_cast<uint64_t>(whole.unit().index) * 2 + (is_values(storage) ? 0 : 1) + 1);
+  try {
+    flights_.push_back(
+        {&storage, storage.version, exchange_.gather(whole.flat(), storage.shard.flat())});
+  } catch (const std::exception& failure) {
+    if (dynamic_cast<const Error*>(&failure)) throw;
+    exchange_.world().fail_operation("the gathering of sharded parameters", failure);
+  }
+}
+
+void UnitGatherer::land(GatheredStorage& storage) {
+  const auto flight = std::ranges::find(flights_, &storage, &Flight::storage);
+  if (flight == flights_.end()) return;
+  auto landing = std::move(*flight);
+  flights_.erase(flight);
+  try {
+    landing.pending.wait();
+  } catch (const std::exception& failure) {
+    if (dynamic_cast<const Error*>(&failure)) throw;
+    exchange_.world().fail_operation("the gathering of sharded parameters", failure);
+  }
+  storage.gathered = landing.version;
 }
 
 void UnitGatherer::release(GatheredStorage& storage) {
-  const auto flight = std::ranges::find(flights_, &storage, &Flight::storage);
-  if (flight != flights_.end()) {
-    auto pending = std::move(flight->pending);
-    flights_.erase(flight);
-    pending.wait();
-  }
-  storage.whole.release(reason_of_absence(storage));
+  land(storage);
+  if (storage.whole.is_shown()) storage.whole.hide(reason_of_absence(storage));
+  spare_ = {storage.whole.flat().nbytes(), storage.whole.release()};
   storage.gathered = -1;
   std::erase(live_, &storage);
+}
+
+void UnitGatherer::keep_part(GatheredStorage& storage, int64_t begin, int64_t end) const {
+  const auto& shard = storage.shard.flat();
+  const auto mine = exchange_.rank() * shard.numel();
+  const auto from = std::max(begin, mine), to = std::min(end, mine + shard.numel());
+  if (from < to)
+    copy_changes(shard.narrow(0, from - mine, to - from),
+                 storage.whole.flat().narrow(0, from, to - from));
+}
+
+void UnitGatherer::changed(GatheredStorage& storage) {
+  // Of one process the whole is the shard.
+  if (exchange_.size() == 1 && storage.is_current() &&
+      storage.whole.flat().data_ptr() == storage.shard.flat().data_ptr())
+    return;
+  ++storage.version;
+  if (storage.whole.is_shown()) storage.whole.hide(reason_of_absence(storage));
 }
 
 void UnitGatherer::written(FlatStorage& storage, const at::Tensor& tensor) {
   const EngineScope ours;
   auto& gathered = gathered_of(storage);
   if (is_whole(storage)) {
-    const auto chunk = gathered.shard.flat().numel(), begin = exchange_.rank() * chunk;
     const auto span = span_of(tensor);
-    const auto from = std::max(span.begin, begin), to = std::min(span.end, begin + chunk);
-    const auto target =
-        from < to ? gathered.shard.flat().narrow(0, from - begin, to - from) : at::Tensor();
-    const auto source = from < to ? gathered.whole.flat().narrow(0, from, to - from) : at::Tensor();
-    if (target.defined() && target.data_ptr() != source.data_ptr()) target.copy_(source);
+    keep_part(gathered, span.begin, span.end);
+    if (is_values(gathered) && is_held(storage.unit()) && gathered.is_current()) return;
+  } else if (storage.kind() == FlatKind::value_shard) {
+    // Autograd is to notice that what it saved of the parameter is another value now.
+    for (auto& parameter : storage.unit().parameters) {
+      const bool same_place = tensor.numel() > 0 && parameter.place == tensor.storage_offset() &&
+                              parameter.part.size() == tensor.numel();
+      if (parameter.piece.is_same(tensor) || same_place)
+        parameter.parameter.unsafeGetTensorImpl()->bump_version();
+    }
   }
-  ++gathered.version;
+  changed(gathered);
 }
 
 void UnitGatherer::assign(ShardedParameter& parameter, Unit& unit, const at::Tensor& value) {
   const EngineScope ours;
-  ++unit.values.version;
-  if (parameter.part.size() == 0) return;
+  parameter.parameter.unsafeGetTensorImpl()->bump_version();
   const auto flat = in_memory_order(value.detach(), parameter.strides);
-  const auto& shard = unit.values.shard.flat();
-  shard
-      .narrow(0, parameter.offset + parameter.part.begin - exchange_.rank() * unit.layout.chunk(),
-              parameter.part.size())
-      .copy_(flat.narrow(0, parameter.part.begin, parameter.part.size()));
-}
-
-void UnitGatherer::pin(Unit& unit) {
-  const EngineScope ours;
-  ++pins_[&unit];
-  ensure(unit.values);
-}
-
-void UnitGatherer::keep_edits(Unit& unit) {
-  const EngineScope ours;
   auto& values = unit.values;
-  const auto mine =
-      values.whole.flat().narrow(0, exchange_.rank() * unit.layout.chunk(), unit.layout.chunk());
-  if (mine.data_ptr() != values.shard.flat().data_ptr()) values.shard.flat().copy_(mine);
-  ++values.version;
+  if (parameter.part.size() > 0)
+    copy_changes(values.shard.flat().narrow(0, parameter.place, parameter.part.size()),
+                 flat.narrow(0, parameter.part.begin, parameter.part.size()));
+  if (is_held(unit) && values.is_current())
+    values.whole.flat().narrow(0, parameter.offset, flat.numel()).copy_(flat);
+  else
+    changed(values);
 }
 
-void UnitGatherer::unpin(Unit& unit) {
-  const auto place = pins_.find(&unit);
-  if (place != pins_.end() && --place->second == 0) pins_.erase(place);
+void UnitGatherer::hold(Unit& unit, Edits edits) {
+  const EngineScope ours;
+  ensure(unit.values);
+  auto& held = held_[&unit];
+  ++held.times;
+  if (edits == Edits::discard) held.before = unit.values.shard.flat().clone();
+}
+
+void UnitGatherer::unhold(Unit& unit, Edits edits) {
+  const EngineScope ours;
+  const auto place = held_.find(&unit);
+  if (place == held_.end()) return;
+  auto& values = unit.values;
+  if (edits == Edits::keep && values.is_current()) {
+    keep_part(values, 0, unit.layout.size());
+    changed(values);
+  } else if (edits == Edits::discard && place->second.before.defined()) {
+    values.shard.flat().copy_(place->second.before);
+    changed(values);
+  }
+  if (--place->second.times == 0) held_.erase(place);
+}
+
+void UnitGatherer::give_back(Unit& unit) {
+  const EngineScope ours;
+  for (auto* storage : std::vector<GatheredStorage*>(live_))
+    if (&storage->whole.unit() == &unit &&
+        (!is_values(*storage) || residence_ != Residence::always))
+      release(*storage);
 }
 
 void UnitGatherer::end_of_backward() {
-  const EngineScope ours;
-  for (auto* storage : std::vector<GatheredStorage*>(live_)) {
-    auto& holder = storage->whole.unit();
-    if (storage == &holder.values && (residence_ == Residence::always || pins_.contains(&holder)))
-      continue;
-    release(*storage);
-  }
+  for (auto* unit : units_)
+    if (!is_held(*unit)) give_back(*unit);
+  spare_ = {};
   previous_ = current_ = nullptr;
   place_ = 0;
 }
 
-void UnitGatherer::add(Unit& unit) {
-  units_.push_back(&unit);
-  unit.gatherer = this;
-  for (auto* storage : {&unit.values, &unit.gradients})
-    if (!storage->whole.is_present()) storage->whole.release(reason_of_absence(*storage));
-}
-
-void UnitGatherer::release_all() {
+void UnitGatherer::release_all() noexcept {
   const EngineScope ours;
-  for (auto& flight : flights_) try {
-      flight.pending.wait();
+  held_.clear();
+  for (auto* storage : std::vector<GatheredStorage*>(live_)) {
+    try {
+      land(*storage);
     } catch (const std::exception&) {  // what was under way has failed, and is of no use now
     }
-  flights_.clear();
-  for (auto* storage : std::vector<GatheredStorage*>(live_))
-    if (storage != &storage->whole.unit().values || residence_ != Residence::always)
-      release(*storage);
+    if (!is_values(*storage) || residence_ != Residence::always) release(*storage);
+  }
+  spare_ = {};
   previous_ = current_ = nullptr;
   place_ = 0;
 }

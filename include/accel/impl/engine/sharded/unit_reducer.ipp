@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace accel::detail {
 
@@ -30,6 +31,9 @@ UnitReducer::UnitReducer(std::vector<std::unique_ptr<Unit>>& units, UnitGatherer
       order_(units.size()) {
   // Gradients become ready in about the reverse of the forward order; the first backward tells.
   std::iota(order_.rbegin(), order_.rend(), size_t{0});
+}
+
+void UnitReducer::watch_all() {
   for (auto& unit : units_)
     for (size_t i = 0; i < unit->parameters.size(); ++i)
       if (unit->parameters[i].parameter.requires_grad()) watch(*unit, unit->parameters[i], i);
@@ -53,6 +57,7 @@ void UnitReducer::watch(Unit& unit, ShardedParameter& parameter, size_t index) {
 }
 
 void UnitReducer::arm() {
+  abandon();  // what a backward that threw has left
   completed_.clear();
   next_ = 0;
   for (auto& unit : units_) {
@@ -60,16 +65,19 @@ void UnitReducer::arm() {
     state = {};
     state.used.assign(unit->parameters.size(), 0);
     state.accumulates.assign(unit->parameters.size(), 0);
+    state.is_awaited.assign(unit->parameters.size(), 0);
     for (size_t i = 0; i < unit->parameters.size(); ++i) {
       auto& parameter = unit->parameters[i];
+      auto& gradient = parameter.parameter.mutable_grad();
+      const bool is_sharded = FlatStorage::of(gradient) != nullptr;
+      // Also of one that is frozen now, and shares the shard with others.
+      state.accumulates[i] = is_sharded && parameter.piece.grad().defined();
       if (!parameter.parameter.requires_grad()) continue;
       if (!parameter.accumulator) watch(*unit, parameter, i);
       ++state.awaited;
-      auto& gradient = parameter.parameter.mutable_grad();
-      if (!FlatStorage::of(gradient)) continue;
+      state.is_awaited[i] = 1;
       // Autograd would add to the sharded one; what comes is wanted alone.
-      state.accumulates[i] = parameter.piece.grad().defined();
-      gradient.reset();
+      if (is_sharded) gradient.reset();
     }
   }
   armed_ = true;
@@ -91,9 +99,8 @@ void UnitReducer::arrived(Unit& unit, ShardedParameter& parameter, size_t index)
          "reduced; a backward inside a backward may use a unit once, or all of it before the outer "
          "one",
          gatherer_.exchange().world().rank(), parameter.name);
-  const bool is_first = !state.used[index];
   take(unit, parameter, index);
-  if (!is_first || --state.awaited > 0) return;
+  if (!std::exchange(state.is_awaited[index], 0) || --state.awaited > 0) return;
   completed_.push_back(static_cast<size_t>(unit.index));
   launch_in_order();
 }
@@ -105,9 +112,8 @@ void UnitReducer::take(Unit& unit, ShardedParameter& parameter, size_t index) {
   auto gradient = arrived.detach();
   arrived.reset();
   if (gradient.is_sparse()) gradient = gradient.to_dense();
-  const auto type = wire_.type_for(unit.gradients.shard.flat().scalar_type());
-  if (!state.parts.defined())
-    state.parts = at::zeros({unit.layout.size()}, gradient.options().dtype(type));
+  const auto type = wire_.type_for(unit.values.whole.flat().scalar_type());
+  if (!state.parts.defined()) state.parts = parts_for(unit);
   const auto target = state.parts.narrow(0, parameter.offset, gradient.numel());
   const auto flat = in_memory_order(gradient, parameter.strides);
   const int ranks = gatherer_.exchange().world().size();
@@ -119,6 +125,16 @@ void UnitReducer::take(Unit& unit, ShardedParameter& parameter, size_t index) {
   else
     target.copy_(flat).div_(ranks);
   state.used[index] = 1;
+}
+
+at::Tensor UnitReducer::parts_for(const Unit& unit) {
+  // The policy speaks of the type of the parameters, also where shards are fp32 masters.
+  const auto& like = unit.values.whole.flat();
+  const auto type = wire_.type_for(like.scalar_type());
+  auto spare = std::exchange(spare_, {});
+  if (spare.defined() && spare.numel() == unit.layout.size() && spare.scalar_type() == type)
+    return spare;
+  return at::empty({unit.layout.size()}, like.options().dtype(type));
 }
 
 void UnitReducer::launch_in_order() {
@@ -145,10 +161,18 @@ void UnitReducer::launch(Unit& unit) {
   if (!shard.is_present()) {
     shard.allocate();
     shard.flat().zero_();
+    shard.show();
   }
-  const auto type = wire_.type_for(shard.flat().scalar_type());
-  if (!state.parts.defined())
-    state.parts = at::zeros({unit.layout.size()}, shard.flat().options().dtype(type));
+  if (!state.parts.defined()) state.parts = parts_for(unit);
+  // What no gradient has filled.
+  int64_t end = 0;
+  for (size_t i = 0; i < unit.parameters.size(); ++i) {
+    if (!state.used[i]) continue;
+    const auto begin = unit.parameters[i].offset;
+    state.parts.narrow(0, end, begin - end).zero_();
+    end = begin + unit.parameters[i].parameter.numel();
+  }
+  state.parts.narrow(0, end, unit.layout.size() - end).zero_();
   const bool adds = std::ranges::any_of(state.accumulates, [](char each) { return each != 0; });
   const auto target = adds ? at::empty_like(shard.flat()) : shard.flat();
   if (adds) state.sum = target;
@@ -160,7 +184,7 @@ void UnitReducer::land(Unit& unit) {
   const EngineScope ours;
   auto& state = states_[static_cast<size_t>(unit.index)];
   state.pending.wait();
-  state.parts.reset();
+  spare_ = std::move(state.parts);
   if (!state.sum.defined()) return;
   for (size_t i = 0; i < unit.parameters.size(); ++i)
     if (!state.accumulates[i] && unit.parameters[i].part.size() > 0)
@@ -184,12 +208,13 @@ void UnitReducer::finish() {
     land(*flying_.front());
     flying_.pop_front();
   }
+  spare_.reset();
   armed_ = false;
   const auto used = used_anywhere();
   size_t number = 0;
   for (auto& unit : units_) {
     const auto& state = states_[static_cast<size_t>(unit->index)];
-    ++unit->gradients.version;
+    gatherer_.written(unit->gradients.shard, unit->gradients.shard.flat());
     for (size_t i = 0; i < unit->parameters.size(); ++i, ++number) {
       auto& parameter = unit->parameters[i];
       const bool is_used = used[number] != 0;
@@ -253,6 +278,7 @@ void UnitReducer::abandon() {
     } catch (const std::exception&) {  // its failure is known by now
     }
   flying_.clear();
+  spare_.reset();
   for (auto& state : states_) state = {};
   armed_ = false;
 }

@@ -1,0 +1,138 @@
+// SPDX-FileCopyrightText: The accel authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The bytes that docs/sharding.md states for each stage, against what LibTorch's allocator was asked
+// for: at rest, and at the peak of a step. One rank a process, over Gloo, so that all memory is that
+// allocator's.
+#include "support/launched_ranks.hpp"
+
+#include <accel/accel.hpp>
+
+#include <c10/core/CPUAllocator.h>
+#include <catch2/catch_all.hpp>
+
+#include <atomic>
+#include <cstdlib>
+
+#include <malloc.h>
+
+namespace {
+
+/// LibTorch's allocator for the CPU, with a count.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes == 0) return {nullptr, c10::kCPU};
+    void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!memory) throw std::bad_alloc();
+    const auto now = bytes_.fetch_add(size_of(memory)) + size_of(memory);
+    for (auto most = peak_.load(); most < now && !peak_.compare_exchange_weak(most, now);) {
+    }
+    return {memory, memory, &release, c10::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+  static double bytes() { return static_cast<double>(bytes_); }
+  static double peak() { return static_cast<double>(peak_); }
+  static void forget_peak() { peak_ = bytes_.load(); }
+
+ private:
+  static int64_t size_of(void* memory) {
+    return static_cast<int64_t>(::malloc_usable_size(memory));
+  }
+  static void release(void* memory) {
+    if (!memory) return;
+    bytes_ -= size_of(memory);
+    std::free(memory);
+  }
+  static inline std::atomic<int64_t> bytes_{0}, peak_{0};
+};
+
+constexpr int64_t width = 128, blocks = 48;
+constexpr double unit = 4.0 * width * (width + 1);  // bytes of one block
+constexpr double whole = blocks * unit;             // 4P
+
+/// Equal blocks, a unit each; a batch of one, so that activations are next to nothing.
+struct Tower : torch::nn::Module {
+  torch::nn::Sequential layers = register_module("layers", torch::nn::Sequential());
+  Tower() {
+    for (int64_t i = 0; i < blocks; ++i) layers->push_back(torch::nn::Linear(width, width));
+  }
+  at::Tensor forward(const at::Tensor& x) { return layers->forward(x); }
+};
+
+struct Bytes {
+  double rest = 0, peak = 0;
+};
+
+/// Bytes of the last of some steps: when it is over, and the most in it.
+template <class Backend>
+Bytes measure() {
+  const double before = CountingAllocator::bytes();
+  accel::Accelerator<Backend, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>> accelerator(
+      accel::test::processes());
+  auto net = std::make_shared<Tower>();
+  torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-4));
+  auto [model, optimizer] = accelerator.prepare(net, adamw);
+  Bytes bytes;
+  for (int step = 0; step < 5; ++step) {
+    CountingAllocator::forget_peak();
+    accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer] {
+      accelerator.backward(model(at::ones({1, width})).square().mean());
+      optimizer.step();
+      optimizer.zero_grad();
+    });
+    bytes = {CountingAllocator::bytes() - before, CountingAllocator::peak() - before};
+  }
+  return bytes;
+}
+
+void check(const char* name, const Bytes& found, double rest, double peak) {
+  INFO(name << ": at rest " << found.rest << ", stated " << rest << "; peak " << found.peak
+            << ", stated " << peak);
+  CHECK(std::abs(found.rest / rest - 1) < 0.03);
+  CHECK(std::abs(found.peak / peak - 1) < 0.03);
+}
+
+}  // namespace
+
+TEST_CASE("the bytes of every stage are those that docs/sharding.md states") {
+  static CountingAllocator allocator;
+  c10::SetCPUAllocator(&allocator, /*priority=*/255);
+  const double n = accel::test::processes().num_processes();
+  REQUIRE(n == 2);
+  // A gradient that has come, one unit's being filled, one's that travel, and what Gloo receives.
+  const double travelling = 4 * unit;
+
+  check("ddp", measure<accel::ddp>(), 4 * whole, 4 * whole);
+  check("zero1", measure<accel::sharded<accel::zero1>>(), whole + 3 * whole / n,
+        whole + 3 * whole / n + travelling);
+  check("zero2", measure<accel::sharded<accel::zero2>>(), whole + 3 * whole / n,
+        whole + 3 * whole / n + travelling);
+  check("fsdp_zero2", measure<accel::shard_grad_op>(), 4 * whole / n,
+        4 * whole / n + whole + travelling);
+  check("zero3", measure<accel::full_shard>(), 4 * whole / n,
+        4 * whole / n + 2 * unit + travelling);
+}
+
+TEST_CASE("500 steps leave the bytes as they were") {
+  accel::Accelerator<accel::full_shard, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>>
+      accelerator(accel::test::processes());
+  auto net = std::make_shared<Tower>();
+  torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-4));
+  auto [model, optimizer] = accelerator.prepare(net, adamw);
+  double after_few = 0;
+  for (int step = 0; step < 500; ++step) {
+    accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer] {
+      accelerator.backward(model(at::ones({1, width})).square().mean());
+      optimizer.step();
+      optimizer.zero_grad();
+    });
+    if (step == 9) after_few = CountingAllocator::bytes();
+  }
+  // Small tensors come and go with work that ends on other threads.
+  CHECK(std::abs(CountingAllocator::bytes() - after_few) < 4096);
+}
