@@ -9,14 +9,14 @@
 //
 // Expected output on 2 processes:
 //     ddp
-//       step  20: loss 3.2113
-//       step  40: loss 2.9051
+//       step  20: loss 3.0507
+//       step  40: loss 3.0935
 //     sharded<zero3>
-//       5 units of 871424 parameters; this rank holds 1.66 MiB of them, and whole units of 0.76 MiB at most
-//       step  20: loss 3.2113
-//       step  40: loss 2.9051
+//       5 units of 817920 parameters; this rank holds 1.56 MiB of them, and whole units of 0.76 MiB at most
+//       step  20: loss 3.0507
+//       step  40: loss 3.0935
 //     from the state of sharded<zero3> on with ddp
-//       step  60: loss 2.7551
+//       step  60: loss 2.8937
 #include <accel/accel.hpp>
 
 #include <filesystem>

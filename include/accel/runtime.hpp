@@ -24,6 +24,9 @@ namespace accel {
   AcceleratorOptions options;
   options.gradient_accumulation_steps = accumulation_steps(config);
   options.communicator.debug = config.debug;
+  options.sharded.min_num_params = config.fsdp.min_num_params;
+  if (config.parallelism.dp_shard_size > 1)
+    options.sharded.group_size = config.parallelism.dp_shard_size;
   return options;
 }
 

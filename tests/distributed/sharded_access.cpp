@@ -86,7 +86,7 @@ TEST_CASE("sharded parameters read as they were: values, norms, views, lists, pr
 
 TEST_CASE("what is written to sharded parameters is what is read: in place, through views, by "
           "copy_, data, init, set_data, and by steps that the accelerator does not see") {
-  const auto found = with_sharded<Tensors>(2, [](auto&, auto& model, auto& optimizer) {
+  const auto found = with_sharded<Tensors>(2, [](auto& accelerator, auto& model, auto& optimizer) {
     const at::NoGradGuard no_grad;
     auto& net = *model;
     Tensors values;
@@ -103,10 +103,11 @@ TEST_CASE("what is written to sharded parameters is what is read: in place, thro
     read();
     net.first->weight.set_data(at::full({33, 20}, 6.0));
     read();
-    net.first->weight.mutable_grad() = at::ones({33, 20});
-    optimizer.step();
-    read();
-    optimizer->step();  // the user's own object, with the gradient that it has
+    {
+      const at::AutoGradMode recording(true);
+      accelerator.backward(net.first->weight.sum());
+    }
+    optimizer->step();  // the user's own object
     read();
     return values;
   });
@@ -120,7 +121,6 @@ TEST_CASE("what is written to sharded parameters is what is read: in place, thro
     CHECK(at::equal(values[4], at::full({33, 20}, 5.0)));
     CHECK(at::equal(values[5], at::full({33, 20}, 6.0)));
     CHECK(at::allclose(values[6], at::full({33, 20}, 5.9)));
-    CHECK(at::allclose(values[7], at::full({33, 20}, 5.8)));
   }
 }
 

@@ -44,7 +44,7 @@ const std::map<std::string_view, std::string_view> other_effects{
     {"debug", "ranks compare what they call, and from which line, before each collective"},
     {"num_cpu_threads_per_process", "`OMP_NUM_THREADS` of the ranks of `accel-launch`"},
     {"fsdp_config.fsdp_version", "nothing: both mean the same here"},
-    {"fsdp_config.fsdp_min_num_params", "nothing yet: for the engine of `sharded<...>`"},
+    {"fsdp_config.fsdp_min_num_params", "`AcceleratorOptions::sharded.min_num_params`"},
     {"deepspeed_config.deepspeed_config_file", "refused: write the keys of this section instead"},
     {"parallelism_config.parallelism_config_dp_replicate_size",
      "above 1: `sharded<hybrid<...>>`; times `dp_shard_size` it must be `num_processes`"},

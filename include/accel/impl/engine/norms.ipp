@@ -3,9 +3,11 @@
 #include <accel/engine/norms.hpp>
 
 #include <accel/engine/gradients.hpp>
+#include <accel/engine/sharded/flat_storage.hpp>
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -14,7 +16,16 @@ namespace accel {
 at::Tensor joint_norm(const std::vector<at::Tensor>& tensors, double norm_type) {
   if (tensors.empty()) return at::zeros({});
   const at::NoGradGuard no_grad;
-  auto norms = at::_foreach_norm(tensors, norm_type);
+  std::vector<at::Tensor> norms;
+  // Of sharded tensors one at a time, since each is gathered for it.
+  if (std::ranges::any_of(tensors, [](const at::Tensor& tensor) {
+        return tensor.key_set().has(detail::sharded_key);
+      }))
+    for (const auto& tensor : tensors)
+      norms.push_back(tensor.numel() > 0 ? at::linalg_vector_norm(tensor, norm_type)
+                                         : at::zeros({}, tensor.options()));
+  else
+    norms = at::_foreach_norm(tensors, norm_type);
   for (auto& norm : norms) norm = norm.to(norms.front().device());
   return at::linalg_vector_norm(at::stack(norms), norm_type);
 }

@@ -51,9 +51,8 @@ void find_repeated(const Module& module, const std::string& prefix, std::vector<
 }
 
 void find_by_class(const Module& module, const UnitRule& rule, std::vector<Found>& found) {
-  for (const auto& item : module.named_modules())
-    if (!item.key().empty() && rule.is_unit(*item.value()))
-      found.push_back({item.key(), item.value().get()});
+  for (const auto& item : module.named_modules("", /*include_self=*/false))
+    if (rule.is_unit(*item.value())) found.push_back({item.key(), item.value().get()});
 }
 
 /// Consecutive modules that have parameters of their own, until enough of them are together.
@@ -75,8 +74,8 @@ std::vector<UnitParameters> cut_by_size(const Module& module, int64_t min_num_pa
     }
   };
   take("", module);
-  for (const auto& item : module.named_modules())
-    if (!item.key().empty()) take(item.key(), *item.value());
+  for (const auto& item : module.named_modules("", /*include_self=*/false))
+    take(item.key(), *item.value());
   return units;
 }
 
