@@ -33,6 +33,9 @@ struct ShardedParameter {
   int64_t place = 0;   ///< of the piece, in the shard
   std::vector<int64_t> sizes, strides;
   std::shared_ptr<torch::autograd::Node> accumulator;  ///< where its gradient arrives
+
+  /// Has parameter and piece show what the unit's gradient shard holds.
+  void show_gradient();
 };
 
 /// A whole that is gathered from shards, and how much of that is up to date.
@@ -73,6 +76,8 @@ struct Unit {
 
   /// The parameter that a tensor of one of this unit's wholes stands for; null for a view of a part.
   [[nodiscard]] ShardedParameter* parameter_of(const at::Tensor& tensor);
+  /// This rank's part of the gradients; zeros where it had no memory yet.
+  [[nodiscard]] FlatStorage& gradient_shard();
   /// What the user may call it.
   [[nodiscard]] std::string title() const;
 };

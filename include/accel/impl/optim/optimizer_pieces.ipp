@@ -43,25 +43,33 @@ void move_state(torch::optim::Optimizer& optimizer, Kind, const at::Tensor& from
   all[to.unsafeGetTensorImpl()] = std::move(state);
 }
 
+bool has_state(torch::optim::Optimizer& optimizer, const at::Tensor& tensor) {
+  return optimizer.state().find(tensor.unsafeGetTensorImpl()) != optimizer.state().end();
+}
+
+/// Puts a parameter's piece in the place of what a slot holds whole, and of its state.
+void split(torch::optim::Optimizer& optimizer, at::Tensor& slot, const at::Tensor& parameter) {
+  const auto piece = local_piece(parameter);
+  if (has_state(optimizer, slot))
+    visit_kind(optimizer, [&](auto kind) {
+      move_state(optimizer, kind, slot, piece,
+                 [&](const char*, const at::Tensor& value) { return piece_of(parameter, value); });
+    });
+  slot = piece;
+}
+
 }  // namespace
 
 void give_pieces(torch::optim::Optimizer& optimizer) {
   for (auto* slot : slots_of(optimizer)) {
     if (!is_sharded(*slot)) continue;
-    const auto parameter = *slot;
-    const auto piece = local_piece(parameter);
-    if (optimizer.state().find(parameter.unsafeGetTensorImpl()) != optimizer.state().end()) try {
-        visit_kind(optimizer, [&](auto kind) {
-          move_state(optimizer, kind, parameter, piece, [&](const char*, const at::Tensor& value) {
-            return piece_of(parameter, value);
-          });
-        });
-      } catch (const Error&) {
-        fail(ErrorCategory::usage,
-             "accel: the optimizer has stepped before prepare, and state of its type cannot be "
-             "split over the ranks; prepare it before its first step");
-      }
-    *slot = piece;
+    try {
+      split(optimizer, *slot, at::Tensor(*slot));
+    } catch (const Error&) {
+      fail(ErrorCategory::usage,
+           "accel: the optimizer has stepped before prepare, and state of its type cannot be "
+           "split over the ranks; prepare it before its first step");
+    }
   }
 }
 
@@ -70,16 +78,13 @@ void give_wholes(torch::optim::Optimizer& optimizer, const std::vector<at::Tenso
   // What is sharded, a list a field: one gather a unit and field.
   std::map<std::string, std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> fields;
   std::map<std::pair<std::string, const c10::TensorImpl*>, at::Tensor> wholes;
-  const auto has_state = [&](const at::Tensor& tensor) {
-    return optimizer.state().find(tensor.unsafeGetTensorImpl()) != optimizer.state().end();
-  };
   for (size_t i = 0; i < slots.size(); ++i) {
     if (!is_sharded(parameters[i])) continue;
     if (slots[i]->scalar_type() != parameters[i].scalar_type()) {
       fields["itself"].first.push_back(parameters[i]);
       fields["itself"].second.push_back(slots[i]->detach());
     }
-    if (!has_state(*slots[i])) continue;
+    if (!has_state(optimizer, *slots[i])) continue;
     visit_kind(optimizer, [&]<class Kind>(Kind) {
       auto& state = *optimizer.state()[slots[i]->unsafeGetTensorImpl()];
       visit_state(static_cast<typename Kind::ParamState&>(state),
@@ -104,7 +109,7 @@ void give_wholes(torch::optim::Optimizer& optimizer, const std::vector<at::Tenso
     const auto copy = wholes.find({"itself", key});
     const auto own =
         copy == wholes.end() ? parameter : copy->second.requires_grad_(parameter.requires_grad());
-    if (has_state(*slots[i]))
+    if (has_state(optimizer, *slots[i]))
       visit_kind(optimizer, [&](auto kind) {
         move_state(optimizer, kind, *slots[i], own,
                    [&](const char* field, const at::Tensor&) { return wholes.at({field, key}); });
@@ -118,18 +123,11 @@ void take_pieces(torch::optim::Optimizer& optimizer, const std::vector<at::Tenso
   for (size_t i = 0; i < slots.size(); ++i) {
     const auto parameter = parameters[i];
     if (!is_sharded(parameter)) continue;
-    const auto own = *slots[i], piece = local_piece(parameter);
-    if (!own.is_same(parameter)) {
+    if (!slots[i]->is_same(parameter)) {
       const at::NoGradGuard no_grad;
-      piece.copy_(piece_of(parameter, own));
+      local_piece(parameter).copy_(piece_of(parameter, *slots[i]));
     }
-    if (optimizer.state().find(own.unsafeGetTensorImpl()) != optimizer.state().end())
-      visit_kind(optimizer, [&](auto kind) {
-        move_state(optimizer, kind, own, piece, [&](const char*, const at::Tensor& value) {
-          return piece_of(parameter, value);
-        });
-      });
-    *slots[i] = piece;
+    split(optimizer, *slots[i], parameter);
   }
 }
 

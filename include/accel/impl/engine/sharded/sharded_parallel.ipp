@@ -54,26 +54,20 @@ void follow_gradient(Unit& unit, ShardedParameter& parameter) {
   }
   if (FlatStorage::of(gradient)) return;
   const EngineScope ours;
-  auto& shard = unit.gradients.shard;
-  if (!shard.is_present()) {
-    shard.allocate();
-    shard.flat().zero_();
-    shard.show();
-  }
+  auto& shard = unit.gradient_shard();
   const auto whole = gradient.is_sparse() ? gradient.to_dense() : gradient;
   if (parameter.part.size() > 0)
     parameter.gradient_piece.copy_(detail::in_memory_order(whole, parameter.strides)
                                        .narrow(0, parameter.part.begin, parameter.part.size()));
   unit.gatherer->written(shard, shard.flat());
-  parameter.parameter.mutable_grad() = parameter.gradient;
-  parameter.piece.mutable_grad() = parameter.gradient_piece;
+  parameter.show_gradient();
 }
 
 }  // namespace
 
 struct ShardedParallel::Parts {
-  Parts(detail::ShardExchange exchange, const ShardingPlan& plan)
-      : gatherer(std::move(exchange), residence_of(plan, exchange.size())) {}
+  Parts(const detail::ShardExchange& exchange, const ShardingPlan& plan)
+      : gatherer(exchange, residence_of(plan, exchange.size())) {}
 
   detail::UnitGatherer gatherer;
   std::vector<std::unique_ptr<Unit>> units;

@@ -16,6 +16,21 @@ ShardedParameter* Unit::parameter_of(const at::Tensor& tensor) {
   return nullptr;
 }
 
+FlatStorage& Unit::gradient_shard() {
+  auto& shard = gradients.shard;
+  if (!shard.is_present()) {
+    shard.allocate();
+    shard.flat().zero_();
+    shard.show();
+  }
+  return shard;
+}
+
+void ShardedParameter::show_gradient() {
+  parameter.mutable_grad() = gradient;
+  piece.mutable_grad() = gradient_piece;
+}
+
 std::string Unit::title() const {
   return name.empty() ? "the root unit" : fmt::format("the unit '{}'", name);
 }

@@ -157,12 +157,7 @@ void UnitReducer::launch(Unit& unit) {
     land(*flying_.front());
     flying_.pop_front();
   }
-  auto& shard = unit.gradients.shard;
-  if (!shard.is_present()) {
-    shard.allocate();
-    shard.flat().zero_();
-    shard.show();
-  }
+  auto& shard = unit.gradient_shard();
   if (!state.parts.defined()) state.parts = parts_for(unit);
   // What no gradient has filled.
   int64_t end = 0;
@@ -219,8 +214,7 @@ void UnitReducer::finish() {
       auto& parameter = unit->parameters[i];
       const bool is_used = used[number] != 0;
       if (is_used || state.accumulates[i]) {
-        parameter.parameter.mutable_grad() = parameter.gradient;
-        parameter.piece.mutable_grad() = parameter.gradient_piece;
+        parameter.show_gradient();
       } else if (parameter.parameter.requires_grad()) {
         parameter.piece.mutable_grad().reset();
       }
