@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The accel authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# With ACCEL_CUDA: accel::libtorch_cuda, which is accel::libtorch with LibTorch's CUDA half and the headers that it needs. The
+# With ACCEL_CUDA: accel::libtorch_cuda, which is accel::libtorch with LibTorch's CUDA half. The
 # toolkit gives cudart and headers only; no file of accel is compiled by nvcc. Comes after AccelLibTorch.cmake, and reports as
 # it does.
 
@@ -25,8 +25,6 @@ endif()
 
 if(NOT TARGET accel::libtorch_cuda)
   add_library(accel::libtorch_cuda INTERFACE IMPORTED GLOBAL)
-  target_include_directories(accel::libtorch_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} "${ACCEL_NCCL_INCLUDE}")
-  target_compile_definitions(accel::libtorch_cuda INTERFACE USE_C10D_NCCL)
   # A program may be linked where libraries that libtorch_cuda needs (cuFile, NVSHMEM, ...) are not installed.
   target_link_options(accel::libtorch_cuda INTERFACE "LINKER:--unresolved-symbols=ignore-in-shared-libs")
   # libtorch_cuda registers its kernels when it is loaded; nothing refers to it, and a linker would leave it out.
@@ -34,3 +32,9 @@ if(NOT TARGET accel::libtorch_cuda)
     "-Wl,--push-state,--no-as-needed,${ACCEL_LIBTORCH_ROOT}/lib/libtorch_cuda.so,--pop-state"
     "${ACCEL_LIBTORCH_ROOT}/lib/libc10_cuda.so" CUDA::cudart)
 endif()
+
+# For the few files of accel that speak CUDA.
+set(ACCEL_CUDA_INCLUDES "")
+foreach(folder IN LISTS CUDAToolkit_INCLUDE_DIRS ACCEL_NCCL_INCLUDE)
+  list(APPEND ACCEL_CUDA_INCLUDES "SHELL:-isystem ${folder}")
+endforeach()

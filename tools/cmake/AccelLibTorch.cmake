@@ -76,6 +76,10 @@ if(NOT TARGET accel::libtorch)
   # LibTorch carries headers of an fmt of its own, newer than the distribution's, which its include folder puts first and
   # whose compiled half it does not export. Header-only, the two live side by side (each version has its own namespace).
   target_compile_definitions(accel::libtorch INTERFACE USE_C10D_GLOO FMT_HEADER_ONLY=1)
+  # Clang 18 changed how it mangles constrained templates, and no longer finds functions of a LibTorch that GCC compiled
+  # (const_data_ptr is one; llvm/llvm-project#102443).
+  target_compile_options(accel::libtorch INTERFACE
+    $<$<AND:$<COMPILE_LANG_AND_ID:CXX,Clang>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,18>>:-fclang-abi-compat=17>)
   # The old kind of run path: the libraries that libtorch_cpu needs in turn are found through it too.
   target_link_options(accel::libtorch INTERFACE
     "LINKER:--disable-new-dtags" "LINKER:-rpath,${ACCEL_LIBTORCH_ROOT}/lib")

@@ -12,6 +12,8 @@ llvm=19  # the one pinned version of clang, clang-format and clang-tidy
 cache=${ACCEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/accel}
 peers_python=$cache/peers/bin/python
 export CCACHE_BASEDIR=$project  # a second clone finds what the first one compiled
+export CCACHE_SLOPPINESS=pch_defines,time_macros  # what ccache asks for with precompiled headers
+export NINJA_STATUS='[%f/%t %es] '
 
 say() { printf '%s: %s\n' "$tool" "$*"; }
 die() { printf '%s: %s\n' "$tool" "$*" >&2; exit 1; }

@@ -54,9 +54,9 @@ void emit_value(YAML::Emitter& out, const Value& value) {
   if (const auto* truth = std::get_if<bool>(&value)) {
     out << *truth;
   } else if (std::holds_alternative<std::int64_t>(value) || std::holds_alternative<double>(value)) {
-    out << to_text(value);
+    out << accel::to_text(value);
   } else {
-    emit_text(out, to_text(value));
+    emit_text(out, accel::to_text(value));
   }
 }
 
@@ -93,7 +93,7 @@ void emit_node(YAML::Emitter& out, const Node& node) {
 }
 
 nlohmann::ordered_json json_of(const Value& value) {
-  if (const auto* names = std::get_if<std::vector<std::string>>(&value)) return to_text(*names);
+  if (const auto* names = std::get_if<std::vector<std::string>>(&value)) return accel::to_text(*names);
   return std::visit([](const auto& plain) { return nlohmann::ordered_json(plain); }, value);
 }
 
@@ -105,7 +105,7 @@ std::string checked(std::string text, const Config& config, const std::string& n
     if (key.get(back) != key.get(config)) {
       const auto value = key.get(config);
       fail(ErrorCategory::config, "{}: {} would not read back equal from a file; set another value",
-           key.name, value ? in_quotes(to_text(*value)) : "unset");
+           key.name, value ? in_quotes(accel::to_text(*value)) : "unset");
     }
   }
   if (back.foreign != config.foreign) {

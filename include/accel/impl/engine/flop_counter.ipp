@@ -19,7 +19,7 @@ namespace accel {
 namespace {
 
 using Inputs = c10::ArrayRef<const c10::IValue>;
-using Shape = std::vector<std::int64_t>;
+using Sizes = std::vector<std::int64_t>;
 
 /// at::RecordFunction::inputs() asserts, in a debug build of ours, a flag that a release build of
 /// LibTorch never sets; the inputs themselves are there. So they are read past the assertion: an
@@ -31,38 +31,38 @@ struct ReadInputs {
 Inputs inputs_of(const at::RecordFunction& function);
 template struct ReadInputs<&at::RecordFunction::inputs_>;
 
-std::int64_t product(Shape::const_iterator begin, Shape::const_iterator end) {
+std::int64_t product(Sizes::const_iterator begin, Sizes::const_iterator end) {
   std::int64_t all = 1;
   for (; begin != end; ++begin) all *= *begin;
   return all;
 }
-std::int64_t product(const Shape& shape, std::ptrdiff_t from) {
+std::int64_t product(const Sizes& shape, std::ptrdiff_t from) {
   return product(shape.begin() + from, shape.end());
 }
 
-Shape shape_of(const c10::IValue& value) { return value.toTensor().sizes().vec(); }
+Sizes shape_of(const c10::IValue& value) { return value.toTensor().sizes().vec(); }
 
-Shape list_of(const c10::IValue& value) {
+Sizes list_of(const c10::IValue& value) {
   const auto list = value.toDimVector();
   return {list.begin(), list.end()};
 }
 
 // The formulas are those of torch/utils/flop_counter.py (PyTorch 2.11), by the same names.
 
-std::int64_t mm_flop(const Shape& a, const Shape& b) { return 2 * a[0] * a[1] * b[1]; }
-std::int64_t bmm_flop(const Shape& a, const Shape& b) { return 2 * a[0] * a[1] * a[2] * b[2]; }
+std::int64_t mm_flop(const Sizes& a, const Sizes& b) { return 2 * a[0] * a[1] * b[1]; }
+std::int64_t bmm_flop(const Sizes& a, const Sizes& b) { return 2 * a[0] * a[1] * a[2] * b[2]; }
 
-std::int64_t conv_flop_count(const Shape& x, const Shape& w, const Shape& out, bool transposed) {
+std::int64_t conv_flop_count(const Sizes& x, const Sizes& w, const Sizes& out, bool transposed) {
   return 2 * product(transposed ? x : out, 2) * product(w, 0) * x[0];
 }
 
 /// Where its output is needed: as long as the sum of what the windows cover.
-Shape convolution_output(const Shape& x, const Shape& w, const Shape& stride, const Shape& padding,
-                         const Shape& dilation) {
-  const auto at = [](const Shape& values, std::size_t dim) {
+Sizes convolution_output(const Sizes& x, const Sizes& w, const Sizes& stride, const Sizes& padding,
+                         const Sizes& dilation) {
+  const auto at = [](const Sizes& values, std::size_t dim) {
     return values[std::min(dim, values.size() - 1)];  // one number stands for all dims
   };
-  Shape out{x[0], w[0]};
+  Sizes out{x[0], w[0]};
   for (std::size_t dim = 0; dim + 2 < x.size(); ++dim)
     out.push_back((x[dim + 2] + 2 * at(padding, dim) - at(dilation, dim) * (w[dim + 2] - 1) - 1) /
                       at(stride, dim) +
@@ -75,7 +75,7 @@ std::int64_t conv_flop(Inputs in) {
   const auto x = shape_of(in[0]), w = shape_of(in[1]);
   const bool transposed = in[6].toBool();
   const auto out = transposed
-                       ? Shape{}
+                       ? Sizes{}
                        : convolution_output(x, w, list_of(in[3]), list_of(in[4]), list_of(in[5]));
   return conv_flop_count(x, w, out, transposed);
 }
@@ -83,7 +83,7 @@ std::int64_t conv_flop(Inputs in) {
 /// convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
 /// transposed, output_padding, groups, output_mask)
 std::int64_t conv_backward_flop(Inputs in) {
-  const auto turned = [](Shape shape) {
+  const auto turned = [](Sizes shape) {
     std::swap(shape[0], shape[1]);
     return shape;
   };
@@ -151,11 +151,11 @@ const std::unordered_map<std::string_view, Formula>& formulas() {
 // a backward pass. So each counter that is counting has a function of its own, which knows its place
 // in a table. (A thread's debug information travels too, but is a stack, and Kineto's profile, which
 // may begin and end at other places than a counter, is on it.)
-constexpr std::size_t places = 64;
+constexpr std::size_t max_counters = 64;
 
 /// By place: operators that are counted and have not ended in this thread. What runs inside one is a
 /// part of it.
-thread_local std::array<int, places> depth{};
+thread_local std::array<int, max_counters> depth{};
 
 }  // namespace
 
@@ -167,7 +167,7 @@ struct FlopCounter::Counts {
 
   struct Table {
     std::mutex mutex;
-    std::array<std::shared_ptr<Counts>, places> counting;
+    std::array<std::shared_ptr<Counts>, max_counters> counting;
   };
   static Table& table() {
     static Table table;
@@ -205,7 +205,7 @@ struct FlopCounter::Counts {
   };
   template <std::size_t... Place>
   static Callbacks callbacks(std::size_t place, std::index_sequence<Place...>) {
-    static constexpr std::array<Callbacks, places> all = {Callbacks{&begin<Place>, &end<Place>}...};
+    static constexpr std::array<Callbacks, max_counters> all = {Callbacks{&begin<Place>, &end<Place>}...};
     return all.at(place);
   }
 };
@@ -219,11 +219,11 @@ FlopCounter::FlopCounter() : counts_(std::make_shared<Counts>()) {
       detail::fail(ErrorCategory::usage,
                    "accel: {} FlopCounters count at once, and this would be one more; let the "
                    "scopes of others end first",
-                   places);
+                   max_counters);
     counts_->place = static_cast<std::size_t>(free - counting.begin());
     *free = counts_;
   }
-  const auto callbacks = Counts::callbacks(counts_->place, std::make_index_sequence<places>());
+  const auto callbacks = Counts::callbacks(counts_->place, std::make_index_sequence<max_counters>());
   counts_->callback =
       at::addThreadLocalCallback(at::RecordFunctionCallback(callbacks.begin, callbacks.end)
                                      .needsInputs(true)

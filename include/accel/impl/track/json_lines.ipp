@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <accel/track/json_lines.hpp>
 #include <accel/detail/error.hpp>
+#include <accel/detail/wall_clock.hpp>
 
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -15,10 +15,6 @@ namespace accel {
 namespace {
 
 namespace fs = std::filesystem;
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 std::string dump(const Json& value, int indent = -1) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -102,7 +98,7 @@ void JsonLines::log(const Record& record, std::int64_t step) {
   if (!file_.is_open())
     detail::fail(ErrorCategory::usage, "log after finish: {} of this run is closed",
                  path_.string());
-  Json line = {{"step", step}, {"time", seconds_since_1970()}};
+  Json line = {{"step", step}, {"time", detail::seconds_since_1970()}};
   for (const auto& [key, value] : record.values().items()) {
     std::string unused = key;
     while (line.contains(unused)) unused += '_';

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <accel/track/tensorboard.hpp>
 #include <accel/detail/error.hpp>
+#include <accel/detail/wall_clock.hpp>
 #include <accel/track/event_file.hpp>
 #include <accel/track/json_lines.hpp>
 
 #include <protozero/pbf_builder.hpp>
 #include <unistd.h>
 
-#include <chrono>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -34,10 +34,6 @@ enum class Dim : protozero::pbf_tag_type { size = 1 };
 constexpr int dtype_string = 7;
 constexpr int data_class_tensor = 2;
 
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 std::string host_name() {
   char name[256] = {};
   if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
@@ -46,7 +42,7 @@ std::string host_name() {
 
 protozero::pbf_builder<Event> event_at(std::string& bytes, std::int64_t step) {
   protozero::pbf_builder<Event> event(bytes);
-  event.add_double(Event::wall_time, seconds_since_1970());
+  event.add_double(Event::wall_time, detail::seconds_since_1970());
   event.add_int64(Event::step, step);
   return event;
 }
@@ -85,7 +81,7 @@ void add_scalar(protozero::pbf_builder<Summary>& summary, const std::string& tag
 }  // namespace
 
 TensorBoard::TensorBoard(const std::filesystem::path& folder) {
-  const auto now = static_cast<std::int64_t>(seconds_since_1970());
+  const auto now = static_cast<std::int64_t>(detail::seconds_since_1970());
   std::optional<detail::AppendFile> created;
   for (int n = 0; !created; ++n)
     created = detail::AppendFile::create(
@@ -94,7 +90,7 @@ TensorBoard::TensorBoard(const std::filesystem::path& folder) {
 
   std::string bytes;
   protozero::pbf_builder<Event> event(bytes);
-  event.add_double(Event::wall_time, seconds_since_1970());
+  event.add_double(Event::wall_time, detail::seconds_since_1970());
   event.add_string(Event::file_version, "brain.Event:2");
   append(bytes);
 }

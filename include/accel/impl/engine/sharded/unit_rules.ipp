@@ -37,8 +37,10 @@ void find_repeated(const Module& module, const std::string& prefix, std::vector<
   std::map<std::type_index, int> counts;
   const auto children = module.named_children();
   if (is_list)
-    for (const auto& child : children)
-      if (!child.value()->parameters().empty()) ++counts[typeid(*child.value())];
+    for (const auto& child : children) {
+      const auto& inner = *child.value();
+      if (!inner.parameters().empty()) ++counts[typeid(inner)];
+    }
   for (const auto& child : children) {
     const auto& inner = *child.value();
     const auto name = joined(prefix, child.key());
