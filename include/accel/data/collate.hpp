@@ -82,25 +82,25 @@ struct Collator {
 
   template <Number T>
   static at::Tensor rows(std::vector<T> column) {
-    using Element = BatchNumber<T>;
+    using Stored = BatchNumber<T>;
     auto batch = empty_batch({static_cast<std::int64_t>(column.size())},
-                             c10::CppTypeToScalarType<Element>::value);
-    auto* out = batch.template mutable_data_ptr<Element>();
-    for (const T number : column) *out++ = static_cast<Element>(number);
+                             c10::CppTypeToScalarType<Stored>::value);
+    auto* out = batch.template mutable_data_ptr<Stored>();
+    for (const T number : column) *out++ = static_cast<Stored>(number);
     return batch;
   }
 
   template <class T>
     requires is_sequence<T> && Number<typename T::value_type>
   static at::Tensor rows(std::vector<T> column) {
-    using Element = BatchNumber<typename T::value_type>;
+    using Stored = BatchNumber<typename T::value_type>;
     check_lengths(column);
     auto batch = empty_batch(
         {static_cast<std::int64_t>(column.size()), static_cast<std::int64_t>(column[0].size())},
-        c10::CppTypeToScalarType<Element>::value);
-    auto* out = batch.template mutable_data_ptr<Element>();
+        c10::CppTypeToScalarType<Stored>::value);
+    auto* out = batch.template mutable_data_ptr<Stored>();
     for (const T& row : column)
-      for (const auto number : row) *out++ = static_cast<Element>(number);
+      for (const auto number : row) *out++ = static_cast<Stored>(number);
     return batch;
   }
 

@@ -134,12 +134,10 @@ struct Index {
 
 Index read_index(const fs::path& path) {
   try {
-    const auto json = nlohmann::json::parse(read_text(path));
+    const auto parsed = nlohmann::json::parse(read_text(path));
     Index index;
-    json.at("weight_map").get_to(index.weight_map);
-    if (json.contains("metadata")) {
-      index.save = json["metadata"].value(save_key, "");
-    }
+    parsed.at("weight_map").get_to(index.weight_map);
+    if (parsed.contains("metadata")) index.save = parsed["metadata"].value(save_key, "");
     return index;
   } catch (const nlohmann::json::exception& problem) {
     fail(ErrorCategory::checkpoint, "{} is not an index of safetensors files: {}", path.string(),
