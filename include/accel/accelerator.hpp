@@ -399,8 +399,8 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
                    process_index(), window.seen(), window.steps());
   }
 
-  LoaderPlacement placement_of_loader(const DataLoaderOptions& loader,
-                                      bool device_placement) const {
+  LoaderPlacement placement_of_loader(const DataLoaderOptions& loader, bool device_placement) {
+    shared_->split_batches |= loader.split_batches;
     LoaderPlacement placement{process_index(), num_processes(), std::nullopt, shared_->loaders,
                               detail::agreed_seed(communicator())};
     if (device_placement && shared_->options.device_placement) placement.device = device();

@@ -3,6 +3,7 @@
 //
 // What ddp has of its own: parameters that take no part, the types in which gradients travel, scopes
 // without reduction, and what ranks are told that differ. What all backends have is loops.cpp.
+#include "support/counted_operators.hpp"
 #include "support/thread_ranks.hpp"
 #include "support/weight.hpp"
 
@@ -11,6 +12,7 @@
 #include <catch2/catch_all.hpp>
 
 using accel::PartialState;
+using accel::test::CountedOperators;
 using accel::test::Ddp;
 using accel::test::errors_of_ranks;
 using accel::test::run_ranks;
@@ -32,6 +34,77 @@ struct ReducesInBf16 : accel::fp32 {
 };
 
 }  // namespace
+
+TEST_CASE("B38 before the last micro-batch of a window no collective is called at all") {
+  using Counts = std::vector<int>;  // after each micro-batch
+  const Counts at_the_end_only{0, 0, 0, 1};
+  const auto counts = [](bool forward_first) {
+    return accel::test::results_of_ranks<Counts>(2, [&](const PartialState& state) {
+      Ddp<accel::accumulate<4>> accelerator{state};
+      auto model = accelerator.prepare(std::make_shared<Weight>());
+      const auto train = [&](const CountedOperators& collectives) {
+        Counts counts;
+        std::vector<at::Tensor> losses;
+        if (forward_first)
+          for (int i = 0; i < 4; ++i) losses.push_back(model(torch::tensor(float(i))));
+        for (int i = 0; i < 4; ++i)
+          accelerator.accumulate(model, [&] {
+            accelerator.backward(forward_first ? losses[static_cast<size_t>(i)]
+                                               : model(torch::tensor(float(i))));
+            counts.push_back(collectives.count());
+          });
+        return counts;
+      };
+      {
+        const CountedOperators first_window("c10d::");  // has checks of the models besides
+        train(first_window);
+      }
+      const CountedOperators collectives("c10d::");
+      return train(collectives);
+    });
+  };
+  for (const bool forward_first : {false, true})
+    CHECK(counts(forward_first) == std::vector<Counts>{at_the_end_only, at_the_end_only});
+}
+
+TEST_CASE("a program that has a c10d group trains over it") {
+  CHECK(accel::test::results_of_ranks<float>(2, [](const PartialState& state) {
+          const auto& theirs = state.communicator();
+          const PartialState ours(
+              accel::Communicator::over_group(theirs.group(), theirs.ranks()), torch::kCPU);
+          Ddp<accel::accumulate<1>> accelerator{ours};
+          auto net = std::make_shared<Weight>();
+          torch::optim::SGD sgd(net->parameters(), 1.0);
+          auto [model, optimizer] = accelerator.prepare(net, sgd);
+          accelerator.backward(model(torch::tensor(float(1 + 2 * ours.process_index()))));
+          optimizer.step();
+          return net->w.item<float>();
+        }) == std::vector<float>{-2, -2});
+}
+
+TEST_CASE("preparing what is prepared gives the same back, with ddp too") {
+  CHECK(accel::test::results_of_ranks<bool>(2, [](const PartialState& state) {
+          Ddp<accel::accumulate<1>> accelerator{state};
+          auto net = std::make_shared<Weight>();
+          torch::optim::SGD sgd(net->parameters(), 1.0);
+          std::vector<at::Tensor> samples(8, torch::ones({}));
+          auto [model, optimizer, loader, schedule] = accelerator.prepare(
+              net, sgd, accel::data_loader(samples, {}), accel::StepLR(sgd, {.step_size = 1}));
+          auto [model2, optimizer2, loader2, schedule2] =
+              accelerator.prepare(model, optimizer, loader, schedule);
+          int batches = 0;
+          for (auto& batch : loader2) {
+            ++batches;
+            accelerator.backward(model2(batch).sum());
+            optimizer2.step();
+            schedule2.step();
+            optimizer2.zero_grad();
+          }
+          // Each rank's half, one reduction and one step a batch: nothing was done twice.
+          return batches == 4 && accelerator.reductions() == 4 && schedule->last_epoch() == 4 &&
+                 std::abs(net->w.item<float>() + 1.111F) < 1e-5F;
+        }) == std::vector<bool>{true, true});
+}
 
 TEST_CASE("an unused parameter is named at the boundary, and allowed where the option says so") {
   for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {

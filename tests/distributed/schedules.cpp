@@ -21,6 +21,30 @@ struct Weight : torch::nn::Module {
 
 }  // namespace
 
+TEST_CASE("B06 by Accelerate's rule too, a job whose batches are split has one step") {
+  for (const bool split : {false, true})
+    CHECK(test::results_of_ranks<double>(2, [&](const PartialState& state) {
+            Accelerator<ddp, fp32, accumulate<2>, on<cpu>> accelerator(
+                state, {.step_scheduler_once_per_process = true});
+            auto net = std::make_shared<Weight>();
+            torch::optim::SGD sgd(net->parameters(), 0.1);
+            auto samples = std::vector<at::Tensor>(16, torch::ones({}));
+            auto [model, optimizer, loader, halving] = accelerator.prepare(
+                net, sgd,
+                data_loader(samples, {.batch_size = split ? 2 : 1, .split_batches = split}),
+                StepLR(sgd, {.step_size = 1, .gamma = 0.5}));
+            for (auto& batch : loader)
+              accelerator.accumulate(
+                  model, [&, &model = model, &optimizer = optimizer, &halving = halving] {
+                    accelerator.backward(model(batch));
+                    optimizer.step();
+                    halving.step();
+                    optimizer.zero_grad();
+                  });
+            return halving->get_last_lr().front();
+          }) == std::vector<double>(2, split ? 0.00625 : 0.000390625));
+}
+
 TEST_CASE("a schedule counts optimizer steps, or by Accelerate's rule steps of processes") {
   for (const bool accelerates_count : {false, true}) {
     std::atomic<int> right = 0;

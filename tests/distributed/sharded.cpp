@@ -19,6 +19,13 @@ using accel::test::results_of_ranks;
 
 namespace {
 
+// The class itself, where compile_fail/ has a stand-in of its head.
+template <class Backend>
+concept HasNoSync = requires(accel::Accelerator<Backend>& accelerator) { accelerator.no_sync(); };
+static_assert(HasNoSync<accel::ddp> && HasNoSync<accel::sharded<accel::zero1>>);
+static_assert(!HasNoSync<accel::sharded<accel::zero2>> && !HasNoSync<accel::sharded<accel::zero3>>);
+static_assert(!HasNoSync<accel::shard_grad_op>);
+
 struct Loop {
   int steps = 10;
   int micro_batches = 1;

@@ -5,7 +5,7 @@
 
     compare.py SOURCE COMMAND...
 
-Words must be equal; numbers may differ by 5 % or 0.05, since another processor sums in another order.
+Words must be equal; numbers may differ by 5 % or 0.02, since another processor sums in another order.
 """
 import re
 import subprocess
@@ -30,7 +30,7 @@ def same(expected, printed):
     if NUMBER.sub("#", expected) != NUMBER.sub("#", printed):
         return False
     pairs = zip(NUMBER.findall(expected), NUMBER.findall(printed))
-    return all(abs(float(a) - float(b)) <= max(0.05, 0.05 * abs(float(a))) for a, b in pairs)
+    return all(abs(float(a) - float(b)) <= max(0.02, 0.05 * abs(float(a))) for a, b in pairs)
 
 
 def main():

@@ -65,6 +65,17 @@ std::vector<Sentence> sentences_of(const std::filesystem::path& header) {
   return sentences;
 }
 
+/// What the head of a header says of choosing, from its line "When to use which" on.
+std::string advice_of(const std::filesystem::path& header) {
+  std::ifstream stream(header, std::ios::binary);
+  std::string advice;
+  for (std::string line; std::getline(stream, line) && line.starts_with("//");)
+    if (!advice.empty() || line.starts_with("// When to use which"))
+      advice += (line.size() > 3 ? line.substr(3) : "") + "\n";
+  if (advice.empty()) throw std::runtime_error("no advice in " + header.string());
+  return advice;
+}
+
 template <class... Arguments>
 void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   fmt::print(format, std::forward<Arguments>(arguments)...);
@@ -191,23 +202,40 @@ void print_page(const std::filesystem::path& folder) {
     legal += count(matrix::backend_by_placement[row]) * count(matrix::backend_by_precision[row]) *
              matrix::size_of(matrix::accumulations);
   }
+  std::size_t running = 0, row = 0;
+  hana::for_each(matrix::backends, [&]<class Backend>(hana::basic_type<Backend>) {
+    const std::string_view precisions = matrix::backend_by_precision[row];
+    const auto each = static_cast<std::size_t>(std::ranges::count(precisions, '.')) *
+                      matrix::size_of(matrix::accumulations);
+    std::size_t column = 0;
+    hana::for_each(matrix::placements, [&]<class Placement>(hana::basic_type<Placement>) {
+      const bool together = matrix::backend_by_placement[row][column++] == '.';
+      if (together && accel::HasEngine<Backend, Placement>) running += each;
+    });
+    ++row;
+  });
 
   print("# Policies\n\n"
         "`Accelerator<Backend, Precision, Accumulation, Placement>` takes one policy of each axis. "
         "This page is printed by `tools/check/print_policies.cpp` from "
-        "`accel/policy/matrix.hpp`, whose table the compiler checks against the rules; when to "
-        "use which policy stands at the head of its file in `include/accel/policy`.\n\n"
-        "## The axes\n\n");
+        "`accel/policy/matrix.hpp`, whose table the compiler checks against the rules, and from "
+        "the heads of the files in `include/accel/policy`.\n\n"
+        "## Which to choose\n\n");
+  for (const std::string_view file :
+       {"backend", "stage", "units", "precision", "accumulation", "placement"})
+    print("`{0}.hpp`:\n\n```text\n{1}```\n\n", file,
+          advice_of(folder / (std::string(file) + ".hpp")));
+  print("## The axes\n\n");
   print_backends();
   print_precisions();
   print_accumulations();
   print_placements();
 
   print("## What goes together\n\n"
-        "Of the {} combinations of the policies above, {} make an Accelerator. Every "
-        "accumulation goes with everything. The rest is decided by pairs: a letter names the "
-        "rule that refuses one.\n\n",
-        matrix::combinations, legal);
+        "Of the {} combinations of the policies above, {} go together, and this release runs {} of "
+        "them: those without `xla`, `offload` and `recomputed`. Every accumulation goes with "
+        "everything. The rest is decided by pairs: a letter names the rule that refuses one.\n\n",
+        matrix::combinations, legal, running);
   print_pairs("precision", matrix::precisions, matrix::backend_by_precision);
   print_pairs("placement", matrix::placements, matrix::backend_by_placement);
   print_rules(folder);

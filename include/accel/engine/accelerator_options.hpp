@@ -26,8 +26,9 @@ struct AcceleratorOptions {
   int device_index = -1;              ///< of several CUDA devices; -1: the local rank's
   bool step_scheduler_with_optimizer =
       true;  ///< schedules step when the optimizer does, not at each call
-  bool step_scheduler_once_per_process =
-      false;         ///< Accelerate's rule: as many schedule steps as processes
+  /// Accelerate's rule: as many schedule steps as processes, but one where a loader has
+  /// split_batches, whose batches do not grow with the job.
+  bool step_scheduler_once_per_process = false;
   DdpOptions ddp{};  ///< comm_hook and sync_batch_norm are those of sharded<...> too
   ShardedOptions sharded{};
   GradScalerOptions grad_scaler{};

@@ -82,6 +82,7 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
 
   Step<Backend, Precision, Accumulation> step;
   std::shared_ptr<ActiveLoaders> loaders;
+  bool split_batches = false;  ///< of any loader: a batch is one of all ranks together
   [[no_unique_address]] std::conditional_t<Precision::needs_scaler, GradScaler, Nothing> scaler;
 
   /// Gives a module the place that the policies have for it. Every rank must call this.

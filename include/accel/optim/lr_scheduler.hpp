@@ -78,7 +78,8 @@ class PreparedScheduler {
     if (!options.step_scheduler_with_optimizer) return schedule_->step();
     if (!optimizer_stepped()) return;
     if (!options.step_scheduler_once_per_process) return schedule_->step();
-    for (int64_t i = 0; i < context_->state.num_processes(); ++i) {
+    const int64_t steps = context_->split_batches ? 1 : context_->state.num_processes();
+    for (int64_t i = 0; i < steps; ++i) {
       if constexpr (requires { schedule_->total_steps(); })
         if (schedule_->last_epoch() >= schedule_->total_steps()) return;
       schedule_->step();

@@ -5,7 +5,8 @@
 //
 // When to use which. Bytes at rest on each of N ranks, for P parameters in fp32 with Adam; ddp has
 // 16P.
-//   zero1          8P + 8P/N   the optimizer state; no more communication than ddp
+//   zero1          4P + 12P/N  the optimizer state; no more communication than ddp. 4P more in a
+//                              window of several micro-batches
 //   zero2          4P + 12P/N  and the gradients; each micro-batch is reduced on its own
 //   zero3          16P/N       and the parameters: the model itself does not fit. A unit is
 //                              gathered for forward and again for backward

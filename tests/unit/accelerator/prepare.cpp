@@ -2,11 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What `prepare` takes and returns, and the run-time choice among compiled types.
+#include "support/scratch_folder.hpp"
+
 #include <accel/accel.hpp>
+#include <accel/config/merge.hpp>
 #include <accel/runtime.hpp>
 
 #include <catch2/catch_all.hpp>
 
+#include <fstream>
 #include <memory>
 #include <optional>
 
@@ -166,6 +170,29 @@ TEST_CASE("a configuration picks one of the compiled types, or the error lists t
   CHECK_THROWS_WITH(
       pick({"ddp", "fp16", "accumulate<4>", "on<cpu>"}),
       ContainsSubstring("fp16") && ContainsSubstring("compiled with") && ContainsSubstring("bf16"));
+}
+
+TEST_CASE("a file picks one of the compiled types, and fills its options") {
+  using Row1 = Accelerator<single, fp32, accumulate<dynamic>, on<cpu>>;
+  using Row2 = Accelerator<ddp, bf16, accumulate<dynamic>, on<cpu>>;
+  const test::ScratchFolder scratch;
+  const auto picked = [&](const std::string& text) {
+    std::ofstream(scratch / "accel.yaml") << text;
+    const auto config =
+        resolve_config({.file = scratch / "accel.yaml",
+                        .environment = [](const std::string&) { return std::nullopt; }})
+            .config;
+    const auto options = accelerator_options(config);
+    const auto row = visit<Row1, Row2>(policy_names(config), []<class A>(std::type_identity<A>) {
+      return std::is_same_v<A, Row1> ? 1 : 2;
+    });
+    return std::tuple(row, options.gradient_accumulation_steps, options.communicator.debug);
+  };
+  CHECK(picked("distributed_type: 'NO'\nuse_cpu: true\n") == std::tuple(1, 1, false));
+  CHECK(picked("distributed_type: MULTI_CPU\nnum_processes: 2\nmixed_precision: bf16\n"
+               "gradient_accumulation_steps: 4\ndebug: true\n") == std::tuple(2, 4, true));
+  CHECK_THROWS_WITH(picked("distributed_type: MULTI_CPU\nnum_processes: 2\n"),
+                    ContainsSubstring("compiled with"));
 }
 
 TEST_CASE("an optimizer of another type at the same address is taken up anew") {

@@ -3,6 +3,8 @@
 //
 // Fused kernels against the optimizers' own steps, schedules, and what a prepared optimizer leaves
 // to the user's object.
+#include "support/counted_operators.hpp"
+
 #include <accel/accel.hpp>
 
 #include <catch2/catch_all.hpp>
@@ -54,6 +56,29 @@ TEST_CASE("fused kernels step as the optimizers' own loops do, to rounding") {
   compare<AdamW>(AdamWOptions(1e-2));
   compare<AdamW>(AdamWOptions(1e-2).amsgrad(true));
   compare<Adagrad>(AdagradOptions(1e-2).lr_decay(0.1));
+}
+
+TEST_CASE("a step of a prepared optimizer is one call of its fused kernel") {
+  const auto calls = []<class Optimizer>(std::type_identity<Optimizer>, const auto& options,
+                                         const std::string& kernel) {
+    auto net = small_net();
+    Optimizer own(net->parameters(), options);
+    Single accelerator;
+    auto optimizer = accelerator.prepare(own);
+    const test::CountedOperators kernels(kernel);
+    for (int step = 0; step < 3; ++step) {
+      net->forward(torch::ones({2, 5})).sum().backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    return kernels.count();
+  };
+  using namespace torch::optim;
+  CHECK(calls(std::type_identity<SGD>(), SGDOptions(0.1), "aten::_fused_sgd_") == 3);
+  CHECK(calls(std::type_identity<Adam>(), AdamOptions(0.1), "aten::_fused_adam_") == 3);
+  CHECK(calls(std::type_identity<AdamW>(), AdamWOptions(0.1), "aten::_fused_adamw_") == 3);
+  CHECK(calls(std::type_identity<Adagrad>(), AdagradOptions(0.1), "aten::_fused_adagrad_") == 3);
+  CHECK(calls(std::type_identity<RMSprop>(), RMSpropOptions(0.1), "aten::_fused") == 0);
 }
 
 TEST_CASE("an optimizer without a fused kernel runs as it is") {

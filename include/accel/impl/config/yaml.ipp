@@ -93,7 +93,8 @@ void emit_node(YAML::Emitter& out, const Node& node) {
 }
 
 nlohmann::ordered_json json_of(const Value& value) {
-  if (const auto* names = std::get_if<std::vector<std::string>>(&value)) return accel::to_text(*names);
+  if (const auto* names = std::get_if<std::vector<std::string>>(&value))
+    return accel::to_text(*names);
   return std::visit([](const auto& plain) { return nlohmann::ordered_json(plain); }, value);
 }
 

@@ -205,7 +205,8 @@ struct FlopCounter::Counts {
   };
   template <std::size_t... Place>
   static Callbacks callbacks(std::size_t place, std::index_sequence<Place...>) {
-    static constexpr std::array<Callbacks, max_counters> all = {Callbacks{&begin<Place>, &end<Place>}...};
+    static constexpr std::array<Callbacks, max_counters> all = {
+        Callbacks{&begin<Place>, &end<Place>}...};
     return all.at(place);
   }
 };
@@ -223,7 +224,8 @@ FlopCounter::FlopCounter() : counts_(std::make_shared<Counts>()) {
     counts_->place = static_cast<std::size_t>(free - counting.begin());
     *free = counts_;
   }
-  const auto callbacks = Counts::callbacks(counts_->place, std::make_index_sequence<max_counters>());
+  const auto callbacks =
+      Counts::callbacks(counts_->place, std::make_index_sequence<max_counters>());
   counts_->callback =
       at::addThreadLocalCallback(at::RecordFunctionCallback(callbacks.begin, callbacks.end)
                                      .needsInputs(true)
