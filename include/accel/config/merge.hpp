@@ -23,9 +23,9 @@ using ConfigFlags = std::map<std::string, std::string>;
 
 /// What resolve_config looks at. The default is what a program without flags wants.
 struct ConfigSources {
-  std::optional<std::filesystem::path> file;  ///< --config_file; unset: see search.hpp
+  std::optional<std::filesystem::path> file{};  ///< --config_file; unset: see search.hpp
   EnvironmentLookup environment = process_environment;
-  ConfigFlags flags;
+  ConfigFlags flags{};
 };
 
 /// Who gave a value, in rising order of rank.
@@ -40,7 +40,7 @@ struct ConfigOrigin {
 /// A configuration that passed every check.
 struct ResolvedConfig {
   Config config;
-  std::optional<std::filesystem::path> file;  ///< the one that was read
+  std::optional<std::filesystem::path> file{};  ///< the one that was read
   std::map<std::string, ConfigOrigin>
       origins;  ///< of the keys that are not at their default's place
 

@@ -175,12 +175,14 @@ TEST_CASE("a configuration picks one of the compiled types, or the error lists t
 TEST_CASE("a file picks one of the compiled types, and fills its options") {
   using Row1 = Accelerator<single, fp32, accumulate<dynamic>, on<cpu>>;
   using Row2 = Accelerator<ddp, bf16, accumulate<dynamic>, on<cpu>>;
-  const test::ScratchFolder scratch;
+  const accel_test::ScratchFolder scratch;
   const auto picked = [&](const std::string& text) {
     std::ofstream(scratch / "accel.yaml") << text;
     const auto config =
         resolve_config({.file = scratch / "accel.yaml",
-                        .environment = [](const std::string&) { return std::nullopt; }})
+                        .environment = [](const std::string&) -> std::optional<std::string> {
+                          return std::nullopt;
+                        }})
             .config;
     const auto options = accelerator_options(config);
     const auto row = visit<Row1, Row2>(policy_names(config), []<class A>(std::type_identity<A>) {
