@@ -36,5 +36,5 @@ endif()
 # For the few files of accel that speak CUDA.
 set(ACCEL_CUDA_INCLUDES "")
 foreach(folder IN LISTS CUDAToolkit_INCLUDE_DIRS ACCEL_NCCL_INCLUDE)
-  list(APPEND ACCEL_CUDA_INCLUDES "SHELL:-isystem ${folder}")
+  list(APPEND ACCEL_CUDA_INCLUDES -isystem "${folder}")
 endforeach()
