@@ -37,7 +37,7 @@ struct Options {
   fs::path data = "/usr/share/datasets/fashion-mnist";
   fs::path run = "runs/fashion_mnist";
   std::string precision = "fp32", resume;
-  int64_t epochs = 4, batch_size = 64, accumulation = 2, workers = 0, stop_after = 0;
+  int64_t epochs = 4, batch_size = 32, accumulation = 2, workers = 0, stop_after = 0;
   uint64_t seed = 42;
   double lr = 2e-3;
 };
