@@ -3,7 +3,7 @@
 //
 // Data-parallel training, on as many processes as the launcher starts:
 //
-//     accel-launch --num_processes 2 04_ddp
+//     build/default/bin/accel-launch --num_processes 2 build/default/bin/04_ddp
 //
 // What makes it data-parallel is one word, the backend. Each rank gets its share of every round of batches,
 // gradients are the mean over ranks, and metrics are gathered without the samples that were

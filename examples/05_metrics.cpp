@@ -4,7 +4,7 @@
 // Metrics and validation: a validation loop inside the training, of tensors, a struct of them and
 // texts; early stopping that all ranks agree on; the best weights kept.
 //
-//     accel-launch --num_processes 2 05_metrics
+//     build/default/bin/accel-launch --num_processes 2 build/default/bin/05_metrics
 //
 // Of 203 validation samples on 2 processes some are repeated to make the last round even;
 // gather_for_metrics leaves these out, so the counts are those of the dataset.

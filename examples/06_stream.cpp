@@ -3,7 +3,7 @@
 //
 // Training on a stream that only one process can read, such as a socket or a simulation:
 //
-//     accel-launch --num_processes 2 06_stream
+//     build/default/bin/accel-launch --num_processes 2 build/default/bin/06_stream
 //
 // Rank 0 reads and deals out the batches; a loop is a loop. Nobody knows how long the stream is: one
 // batch is read ahead, so that the last one closes the accumulation window, and metrics count each

@@ -6,7 +6,7 @@
 // micro-batches together: `backward(sum, count)`. A mean of the batches' means would weigh a token of
 // a short paragraph more.
 //
-//     accel-launch --num_processes 2 07_language_model [text files ...]
+//     build/default/bin/accel-launch --num_processes 2 build/default/bin/07_language_model [text files ...]
 //
 // The text is /usr/share/common-licenses/GPL-3 of Debian's package base-files if none is named.
 //

@@ -5,7 +5,7 @@
 // part of it, and gets the rest a block at a time while it computes. The type of the accelerator is
 // all that differs; the losses are the same. What zero3 saved, ddp goes on with.
 //
-//     accel-launch --num_processes 2 08_sharded
+//     build/default/bin/accel-launch --num_processes 2 build/default/bin/08_sharded
 //
 // Expected output on 2 processes:
 //     ddp

@@ -4,7 +4,7 @@
 // The main job of tools/quickstart: a small convolutional network learns Fashion-MNIST on any
 // number of processes.
 //
-//     accel-launch --num_processes 2 fashion_mnist --epochs 4 --precision bf16
+//     build/default/bin/accel-launch --num_processes 2 build/default/bin/fashion_mnist --epochs 4 --precision bf16
 //
 // Read `train` first. The strategy is a type there; `main` picks it from the flags, once, before
 // anything else happens.

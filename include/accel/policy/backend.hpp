@@ -10,9 +10,9 @@
 //   ddp              everything fits on each device: the fastest of the rest
 //   sharded<zero1>   the optimizer state does not fit, or is better spent on a larger batch
 //   sharded<zero2>   nor do the gradients
-//   sharded<zero3>   nor does the model. Works on one process too, where it carries offloading
-//   xla              operations are recorded, compiled by XLA and run as one graph a step; it pays
-//                    where shapes repeat
+//   sharded<zero3>   nor does the model. Works on one process too
+//   xla              not in this release: operations are recorded, compiled by XLA and run as one
+//                    graph a step; it pays where shapes repeat
 // The names of PyTorch's FSDP lead to the same types: full_shard, shard_grad_op, hybrid_shard,
 // hybrid_shard_zero2, no_shard.
 #pragma once

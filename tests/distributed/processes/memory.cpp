@@ -1,12 +1,13 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bytes that docs/sharding.md states for each stage, against what LibTorch's allocator was asked
-// for: at rest, and at the peak of a step. One rank a process, over Gloo, so that all memory is that
+// The bytes that policy/memory.hpp and docs/sharding.md state for each stage, against what LibTorch's
+// allocator was asked for: at rest, and at the peak of a step. One rank a process, over Gloo, so that all memory is that
 // allocator's.
 #include "support/launched_ranks.hpp"
 
 #include <accel/accel.hpp>
+#include <accel/policy/memory.hpp>
 
 #include <c10/core/CPUAllocator.h>
 #include <catch2/catch_all.hpp>
@@ -55,8 +56,8 @@ class CountingAllocator final : public c10::Allocator {
 };
 
 constexpr int64_t width = 128, blocks = 48;
-constexpr double unit = 4.0 * width * (width + 1);  // bytes of one block
-constexpr double whole = blocks * unit;             // 4P
+constexpr int64_t block = width * (width + 1);  // parameters of one
+constexpr double unit = 4.0 * block;            // bytes of it
 
 /// Equal blocks, a unit each; a batch of one, so that activations are next to nothing.
 struct Tower : torch::nn::Module {
@@ -116,11 +117,15 @@ Bytes measure(double base) {
   return bytes;
 }
 
-void check(const char* name, const Bytes& found, double rest, double peak) {
-  INFO(name << ": at rest " << found.rest << ", stated " << rest << "; peak " << found.peak
-            << ", stated " << peak);
-  CHECK(std::abs(found.rest / rest - 1) < 0.03);
-  CHECK(std::abs(found.peak / peak - 1) < 0.03);
+template <class Backend>
+void check(double base) {
+  constexpr auto stated = accel::rank_memory<Backend, accel::fp32>(
+      {.parameters = blocks * block, .largest_unit = block}, {.num_processes = 2});
+  const auto found = measure<Backend>(base);
+  INFO(Backend::name << ": at rest " << found.rest << ", stated " << stated.at_rest() << "; peak "
+                     << found.peak << ", stated " << stated.peak());
+  CHECK(std::abs(found.rest / stated.at_rest() - 1) < 0.03);
+  CHECK(std::abs(found.peak / stated.peak() - 1) < 0.03);
 }
 
 }  // namespace
@@ -128,21 +133,13 @@ void check(const char* name, const Bytes& found, double rest, double peak) {
 TEST_CASE("the bytes of every stage are those that docs/sharding.md states") {
   static CountingAllocator allocator;
   c10::SetCPUAllocator(&allocator, /*priority=*/255);
-  const double n = accel::test::processes().num_processes();
-  REQUIRE(n == 2);
+  REQUIRE(accel::test::processes().num_processes() == 2);
   const double base = CountingAllocator::bytes();
-  // A gradient that has come, one unit's being filled, one's that travel, and what Gloo receives.
-  const double travelling = 4 * unit;
-
-  check("ddp", measure<accel::ddp>(base), 4 * whole, 4 * whole);
-  check("zero1", measure<accel::sharded<accel::zero1>>(base), whole + 3 * whole / n,
-        whole + 3 * whole / n + travelling);
-  check("zero2", measure<accel::sharded<accel::zero2>>(base), whole + 3 * whole / n,
-        whole + 3 * whole / n + travelling);
-  check("fsdp_zero2", measure<accel::shard_grad_op>(base), 4 * whole / n,
-        4 * whole / n + whole + travelling);
-  check("zero3", measure<accel::full_shard>(base), 4 * whole / n,
-        4 * whole / n + 2 * unit + travelling);
+  check<accel::ddp>(base);
+  check<accel::sharded<accel::zero1>>(base);
+  check<accel::sharded<accel::zero2>>(base);
+  check<accel::shard_grad_op>(base);
+  check<accel::full_shard>(base);
 }
 
 TEST_CASE("500 steps leave the bytes as they were") {
