@@ -194,23 +194,16 @@ void print_rules(const std::filesystem::path& folder) {
 }
 
 void print_page(const std::filesystem::path& folder) {
-  std::size_t legal = 0;
-  for (std::size_t row = 0; row < matrix::backend_by_placement.size(); ++row) {
-    const auto count = [](std::string_view marks) {
-      return static_cast<std::size_t>(std::count(marks.begin(), marks.end(), '.'));
-    };
-    legal += count(matrix::backend_by_placement[row]) * count(matrix::backend_by_precision[row]) *
-             matrix::size_of(matrix::accumulations);
-  }
-  std::size_t running = 0, row = 0;
+  std::size_t legal = 0, running = 0, row = 0;
   hana::for_each(matrix::backends, [&]<class Backend>(hana::basic_type<Backend>) {
     const std::string_view precisions = matrix::backend_by_precision[row];
     const auto each = static_cast<std::size_t>(std::ranges::count(precisions, '.')) *
                       matrix::size_of(matrix::accumulations);
     std::size_t column = 0;
     hana::for_each(matrix::placements, [&]<class Placement>(hana::basic_type<Placement>) {
-      const bool together = matrix::backend_by_placement[row][column++] == '.';
-      if (together && accel::HasEngine<Backend, Placement>) running += each;
+      if (matrix::backend_by_placement[row][column++] != '.') return;
+      legal += each;
+      if (accel::HasEngine<Backend, Placement>) running += each;
     });
     ++row;
   });

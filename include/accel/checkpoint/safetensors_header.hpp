@@ -6,6 +6,8 @@
 // strictly. Holds no tensor and needs no LibTorch; safetensors.hpp puts the data behind it.
 #pragma once
 
+#include <accel/checkpoint/file.hpp>
+
 #include <cstdint>
 #include <map>
 #include <string>
@@ -68,5 +70,8 @@ std::uint64_t safetensors_data_begin(std::string_view first_bytes, std::uint64_t
 /// that overlap, leave a hole, or pass the end.
 SafetensorsHeader parse_safetensors_header(std::string_view first_bytes, std::uint64_t file_size,
                                            const std::string& file);
+
+/// Reads the header of a file, and nothing behind it; as strictly.
+SafetensorsHeader read_safetensors_header(const InputFile& file);
 
 }  // namespace accel

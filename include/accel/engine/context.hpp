@@ -296,14 +296,6 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
     Context& context_;
   };
 
-  /// A backend of the user's own need not have a stage.
-  static constexpr bool reshards_after_forward() {
-    if constexpr (requires { typename Backend::stage; })
-      return Backend::stage::reshards_after_forward;
-    else
-      return Backend::shards_parameters;
-  }
-
   auto make_replica(std::shared_ptr<torch::nn::Module> module)
     requires(reduces)
   {
@@ -313,7 +305,7 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
       const ShardingPlan plan{
           Backend::shards_gradients,
           Backend::shards_parameters,
-          reshards_after_forward(),
+          detail::reshards_after_forward<Backend>(),
           Backend::hybrid,
           unit_rule_of<typename detail::UnitsOf<Backend>::type>(options.sharded.min_num_params),
           Precision::master_weights ? c10::ScalarType::Float : c10::ScalarType::Undefined};

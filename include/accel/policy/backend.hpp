@@ -140,4 +140,18 @@ using hybrid_shard = sharded<hybrid<zero3>>;
 using hybrid_shard_zero2 = sharded<hybrid<fsdp_zero2>>;
 using no_shard = ddp;
 
+namespace detail {
+
+/// Whether a gathered unit is given back between forward and backward. A backend of the user's own
+/// need not have a stage.
+template <class Backend>
+constexpr bool reshards_after_forward() {
+  if constexpr (requires { typename Backend::stage; })
+    return Backend::stage::reshards_after_forward;
+  else
+    return Backend::shards_parameters;
+}
+
+}  // namespace detail
+
 }  // namespace accel

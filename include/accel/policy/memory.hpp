@@ -49,15 +49,6 @@ constexpr double element_bytes(element_type type) {
   return type == element_type::float64 ? 8 : is_16_bit(type) ? 2 : 4;
 }
 
-/// A backend of the user's own need not have a stage.
-template <class Backend>
-constexpr bool reshards_after_forward() {
-  if constexpr (requires { typename Backend::stage; })
-    return Backend::stage::reshards_after_forward;
-  else
-    return Backend::shards_parameters;
-}
-
 }  // namespace detail
 
 /// What `Backend` and `Precision` ask of each rank, but for padding (less than 16 elements a

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bytes that policy/memory.hpp and docs/sharding.md state for each stage, against what LibTorch's
-// allocator was asked for: at rest, and at the peak of a step. One rank a process, over Gloo, so that all memory is that
-// allocator's.
+// allocator was asked for: at rest, and at the peak of a step. One rank a process, over Gloo, so that
+// all memory is that allocator's.
 #include "support/launched_ranks.hpp"
 
 #include <accel/accel.hpp>

@@ -1,18 +1,16 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 #include <accel/checkpoint/model_size.hpp>
-#include <accel/detail/error.hpp>
 
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
-#include <fstream>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 namespace accel {
@@ -81,19 +79,7 @@ ModelSize model_size(const std::vector<SafetensorsEntry>& tensors) {
 }
 
 ModelSize model_size(const std::filesystem::path& file) {
-  std::error_code code;
-  const auto bytes = std::filesystem::file_size(file, code);
-  std::ifstream stream(file, std::ios::binary);
-  if (code || !stream)
-    detail::fail(ErrorCategory::checkpoint, "{}: cannot read this file", file.string());
-  std::string head(std::min<std::uint64_t>(bytes, 8), '\0');
-  stream.read(head.data(), static_cast<std::streamsize>(head.size()));
-  const auto begin = safetensors_data_begin(head, bytes, file.string());
-  const auto first = head.size();
-  head.resize(begin);
-  stream.read(head.data() + first, static_cast<std::streamsize>(begin - first));
-  if (!stream) detail::fail(ErrorCategory::checkpoint, "{}: cannot read this file", file.string());
-  return model_size(parse_safetensors_header(head, bytes, file.string()).tensors);
+  return model_size(read_safetensors_header(InputFile(file)).tensors);
 }
 
 }  // namespace accel

@@ -123,13 +123,8 @@ void save_safetensors(const std::filesystem::path& path, const NamedTensors& ten
 
 Safetensors load_safetensors(const std::filesystem::path& path) {
   const InputFile file(path);
-  const auto name = path.string();
-  std::string first_bytes(std::min<std::uint64_t>(file.size(), 8), '\0');
-  file.read(0, first_bytes.data(), first_bytes.size());
-  first_bytes.resize(safetensors_data_begin(first_bytes, file.size(), name));
-  file.read(0, first_bytes.data(), first_bytes.size());
-  auto header = parse_safetensors_header(first_bytes, file.size(), name);
-  Safetensors loaded{{}, std::move(header.metadata), name};
+  auto header = read_safetensors_header(file);
+  Safetensors loaded{{}, std::move(header.metadata), path.string()};
   for (const auto& entry : header.tensors) {
     loaded.tensors.emplace(entry.name, detail::read_tensor(file, header, entry));
   }

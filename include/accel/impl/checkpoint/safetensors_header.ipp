@@ -291,4 +291,13 @@ SafetensorsHeader parse_safetensors_header(std::string_view first_bytes, std::ui
   return header;
 }
 
+SafetensorsHeader read_safetensors_header(const InputFile& file) {
+  const auto name = file.path().string();
+  std::string first_bytes(std::min<std::uint64_t>(file.size(), 8), '\0');
+  file.read(0, first_bytes.data(), first_bytes.size());
+  first_bytes.resize(safetensors_data_begin(first_bytes, file.size(), name));
+  file.read(0, first_bytes.data(), first_bytes.size());
+  return parse_safetensors_header(first_bytes, file.size(), name);
+}
+
 }  // namespace accel
