@@ -15,6 +15,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <stdexcept>
 
 namespace nn = torch::nn;
 namespace fs = std::filesystem;
@@ -42,6 +43,16 @@ struct Options {
   double lr = 2e-3;
 };
 
+/// The images of a split. Throws where they are not those that the network is made for.
+accel::IdxImages read_images(const fs::path& folder, accel::IdxSplit split) {
+  accel::IdxImages images(folder, split, {.mean = 0.286F, .standard_deviation = 0.353F});
+  if (images.height() != 28 || images.width() != 28 || images.classes() > 10)
+    throw std::invalid_argument(fmt::format(
+        "{} holds images of {} x {} with labels up to {}; the network takes 28 x 28 and 10 classes",
+        folder.string(), images.height(), images.width(), images.classes() - 1));
+  return images;
+}
+
 /// Correct answers over the whole test set, and how many there were.
 template <class Accelerator, class Model, class Loader>
 std::pair<int64_t, int64_t> evaluate(Accelerator& accelerator, Model& model, Loader& loader) {
@@ -68,12 +79,11 @@ int train(const Options& options) {
   torch::manual_seed(options.seed);
   Net net;
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(options.lr));
-  const accel::IdxOptions normalized{.mean = 0.286F, .standard_deviation = 0.353F};
   auto train_data = accel::data_loader(
-      accel::IdxImages(options.data, accel::IdxSplit::train, normalized),
+      read_images(options.data, accel::IdxSplit::train),
       {.batch_size = options.batch_size, .shuffle = true, .num_workers = int(options.workers)});
   auto test_data = accel::data_loader(
-      accel::IdxImages(options.data, accel::IdxSplit::test, normalized), {.batch_size = 250});
+      read_images(options.data, accel::IdxSplit::test), {.batch_size = 250});
   auto [model, optimizer, loader, test_loader] =
       accelerator.prepare(net, adamw, train_data, test_data);
 

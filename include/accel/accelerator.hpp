@@ -466,14 +466,15 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
     else if constexpr (LRSchedulerGiven<T>)
       return prepare_scheduler(std::forward<Object>(object));
     else {
-      static_assert(!detail::IsTorchData<T>,
-                    "prepare shards accel::DataLoader over the ranks, and a loader or dataset of "
-                    "torch::data would be the same on each of them: make an accel::DataLoader of "
-                    "the dataset");
+      static_assert(
+          !detail::IsTorchData<T>,
+          "accel: prepare needs a loader that it can share out over the ranks, and one of "
+          "torch::data would be the same on each of them; use accel::data_loader(dataset)");
       static_assert(
           !detail::IsUnownedObject<T>,
-          "prepare takes a module, optimizer or schedule by reference, by std::shared_ptr "
-          "or as a module holder, not as a plain pointer, a reference_wrapper or an "
+          "accel: prepare needs a module, optimizer or schedule by reference, by std::shared_ptr "
+          "or "
+          "as a module holder; use one of these, not a plain pointer, a reference_wrapper or an "
           "AnyModule");
       return T(std::forward<Object>(object));
     }

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The accel authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# One compile-fail case: cmake -DCOMPILER=... -DINCLUDE=... -DSUPPORT=... -DCASE=file.cpp -P run.cmake
+# One compile-fail case: cmake -DCOMPILER=... -DINCLUDE=... -DSUPPORT=... [-DSYSTEM=a|b] -DCASE=file.cpp -P run.cmake
 #
 # The file as it is has to compile; with -DACCEL_BAD it must not, and the compiler has to print every sentence that the
 # file expects (one `// expect: <regex>` a line). Expectations are sentences of ours, since compilers word the rest
@@ -14,7 +14,12 @@ function(fail reason)
   message(FATAL_ERROR "compile-fail case failed")
 endfunction()
 
-set(compile "${COMPILER}" -std=c++20 -fsyntax-only "-I${INCLUDE}" "-I${SUPPORT}" "${CASE}")
+set(compile "${COMPILER}" -std=c++20 -fsyntax-only "-I${INCLUDE}" "-I${SUPPORT}")
+string(REPLACE "|" ";" system "${SYSTEM}")
+foreach(folder IN LISTS system)
+  list(APPEND compile -isystem "${folder}")
+endforeach()
+list(APPEND compile "${CASE}")
 
 file(STRINGS "${CASE}" expectations REGEX "^// expect: ")
 if(NOT expectations)

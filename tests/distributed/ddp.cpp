@@ -65,6 +65,47 @@ TEST_CASE("B38 before the last micro-batch of a window no collective is called a
     CHECK(counts(forward_first) == std::vector<Counts>{at_the_end_only, at_the_end_only});
 }
 
+TEST_CASE("gradients travel in buckets of the size asked for, the first in one of its own") {
+  // Three layers of 16 KB. c10d closes a bucket that has reached its limit.
+  const auto buckets = [](int64_t first, int64_t others) {
+    return accel::test::results_of_ranks<int>(2, [&](const PartialState& state) {
+      accel::AcceleratorOptions options;
+      options.ddp.first_bucket_cap_bytes = first;
+      options.ddp.bucket_cap_bytes = others;
+      Ddp<accel::accumulate<1>> accelerator{state, options};
+      const auto layer = [] {
+        return torch::nn::Linear(torch::nn::LinearOptions(64, 64).bias(false));
+      };
+      auto model = accelerator.prepare(torch::nn::Sequential(layer(), layer(), layer()));
+      const auto step = [&] { accelerator.backward(model(torch::ones({1, 64})).sum()); };
+      // The first reduction compares the models, the second has the buckets of the order seen.
+      for (int i = 0; i < 2; ++i) step();
+      const CountedOperators reductions("c10d::allreduce");
+      step();
+      return reductions.count();
+    });
+  };
+  CHECK(buckets(1 << 20, 25 << 20) == std::vector<int>{1, 1});
+  CHECK(buckets(1, 25 << 20) == std::vector<int>{2, 2});
+  CHECK(buckets(1, 1) == std::vector<int>{3, 3});
+}
+
+TEST_CASE("running statistics are those of rank 0 after a window, or each rank's own") {
+  for (const bool broadcast : {true, false}) {
+    const auto means = accel::test::results_of_ranks<float>(2, [&](const PartialState& state) {
+      accel::AcceleratorOptions options;
+      options.ddp.broadcast_buffers = broadcast;
+      Ddp<accel::accumulate<1>> accelerator{state, options};
+      torch::nn::BatchNorm1d net(torch::nn::BatchNormOptions(1).momentum(1));
+      auto model = accelerator.prepare(net);
+      accelerator.backward(
+          model(torch::full({4, 1}, 2.F + 3.F * float(state.process_index()))).sum());
+      return net->running_mean.item<float>();
+    });
+    CHECK(means == std::vector<float>{2, broadcast ? 2.F : 5.F});
+  }
+}
+
 TEST_CASE("a program that has a c10d group trains over it") {
   CHECK(accel::test::results_of_ranks<float>(2, [](const PartialState& state) {
           const auto& theirs = state.communicator();

@@ -112,6 +112,41 @@ TEST_CASE("parameters of several types are averaged, 16 bits by way of fp32") {
   for (const auto& mine : values) CHECK(mine == std::vector<double>{1.5, 256, 0.05});
 }
 
+TEST_CASE("what the user writes to a 16-bit parameter is averaged, and what comes after it is kept") {
+  struct Half : torch::nn::Module {
+    at::Tensor w = register_parameter("w", torch::ones({1}, torch::kBFloat16));
+    at::Tensor forward(const at::Tensor& x) { return (w * x).sum(); }
+  };
+  const auto write = [](Half& net, double value) {
+    const torch::NoGradGuard no_grad;
+    net.w.fill_(value);
+  };
+  using Values = std::vector<float>;
+  const Values expected{5, 3};
+  CHECK(accel::test::results_of_ranks<Values>(2, [&](const PartialState& state) {
+          Ddp<accel::with_masters<accel::bf16_true>> accelerator{state};
+          auto net = std::make_shared<Half>();
+          torch::optim::SGD sgd(net->parameters(), 1.0);
+          auto [model, optimizer] = accelerator.prepare(net, sgd);
+          const auto step = [&, &model = model, &optimizer = optimizer] {
+            accelerator.backward(model(torch::ones({1}, torch::kBFloat16)));
+            optimizer.step();
+            optimizer.zero_grad();
+          };
+          step();
+          Values seen;
+          accel::local_sgd(accelerator, model, 1, [&](auto& local) {
+            write(*net, 4 + 2 * state.process_index());
+            local.step();
+            seen.push_back(net->w.template item<float>());
+          });
+          write(*net, 4);
+          step();
+          seen.push_back(net->w.item<float>());
+          return seen;
+        }) == std::vector<Values>{expected, expected});
+}
+
 TEST_CASE("on one process local SGD is the loop alone, and its number of steps is checked") {
   accel::Accelerator<accel::single> accelerator;
   auto net = std::make_shared<Weight>();

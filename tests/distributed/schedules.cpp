@@ -45,6 +45,27 @@ TEST_CASE("B06 by Accelerate's rule too, a job whose batches are split has one s
           }) == std::vector<double>(2, split ? 0.00625 : 0.000390625));
 }
 
+TEST_CASE(
+    "a schedule apart from the optimizer takes one step at each call, in a window and out of it") {
+  CHECK(test::results_of_ranks<double>(2, [&](const PartialState& state) {
+          Accelerator<ddp, fp32, accumulate<2>, on<cpu>> accelerator(
+              state, {.step_scheduler_with_optimizer = false});
+          auto net = std::make_shared<Weight>();
+          torch::optim::SGD sgd(net->parameters(), 1.0);
+          auto [model, optimizer, halving] =
+              accelerator.prepare(net, sgd, StepLR(sgd, {.step_size = 1, .gamma = 0.5}));
+          for (int micro_batch = 0; micro_batch < 3; ++micro_batch)
+            accelerator.accumulate(model,
+                                   [&, &model = model, &optimizer = optimizer, &halving = halving] {
+                                     accelerator.backward(model(torch::ones({1})));
+                                     optimizer.step();
+                                     halving.step();
+                                     optimizer.zero_grad();
+                                   });
+          return halving->get_last_lr().front();
+        }) == std::vector<double>(2, 0.125));
+}
+
 TEST_CASE("a schedule counts optimizer steps, or by Accelerate's rule steps of processes") {
   for (const bool accelerates_count : {false, true}) {
     std::atomic<int> right = 0;

@@ -152,7 +152,8 @@ template <class T> concept C = T::x || detail::unmet<"accel: a loader needs a da
 """
 
     def on_page(self, page, code=None):
-        return {"docs/errors.md": page, "include/accel/impl/comm/ranks.ipp": code or self.code}
+        return {"docs/errors.md": page, "include/accel/impl/comm/ranks.ipp": code or self.code,
+                "tests/compile_fail/training/x.cpp": "// expect: accel: a loader needs a dataset\n"}
 
     def test_sound(self):
         self.assertIn("all are documented", self.accepts(self.on_page(self.page)))
@@ -167,6 +168,12 @@ template <class T> concept C = T::x || detail::unmet<"accel: a loader needs a da
 
     def test_no_page(self):
         self.refuses(self.on_page(None), "batch_size is {}")
+
+    def test_without_a_test(self):
+        code = self.code.replace('detail::unmet<"accel: a loader needs a dataset", T>', 'true;\n'
+                                 'static_assert(C<int>, "accel: a loader needs a dataset and a policy")')
+        page = self.page.replace("needs a dataset", "needs a dataset and a policy")
+        self.refuses(self.on_page(page, code), "ranks.ipp:11: no file of tests/compile_fail expects 'accel: a loader needs")
 
     def test_sentences_of_the_generated_page(self):
         page = self.page.replace("accel: a loader needs a dataset", "")

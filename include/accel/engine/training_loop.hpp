@@ -50,11 +50,11 @@ class TrainingLoop {
     [&]<size_t... I>(std::index_sequence<I...>) {
       static_assert(
           (is_prepared_model<std::remove_cvref_t<std::tuple_element_t<I, Arguments>>> && ...),
-          "accumulate(models..., body): what comes before the body are models that prepare "
-          "returned");
+          "accel: accumulate(models..., body) needs models that prepare returned before its body");
     }(std::make_index_sequence<models>());
     static_assert(std::invocable<std::tuple_element_t<models, Arguments>>,
-                  "accumulate(models..., body): the body comes last and takes no arguments");
+                  "accel: accumulate(models..., body) needs a body that takes no arguments, as its "
+                  "last argument");
     shared_->step.accumulate(std::get<models>(arguments), *shared_);
   }
 
@@ -93,8 +93,8 @@ class TrainingLoop {
   void backward(const at::Tensor&, Count, bool = false) {
     static_assert(
         !std::floating_point<Count>,
-        "backward(loss_sum, count): the count is a whole number; pass an integer, such as "
-        "mask.sum().item<int64_t>()");
+        "accel: backward(loss_sum, count) needs a whole number as its count; use an integer, such "
+        "as mask.sum().item<int64_t>()");
   }
   /// With a count that is a tensor of one integer, such as `mask.sum()`.
   void backward(const at::Tensor& loss_sum, const at::Tensor& count, bool retain_graph = false,

@@ -65,6 +65,7 @@ class OptimizerKernel {
   /// The optimizer's own tensor of each parameter, and the model's.
   [[nodiscard]] std::vector<std::pair<at::Tensor, at::Tensor>> parameter_pairs() {
     refresh();
+    if constexpr (has_masters) follow_parameters();
     return known_pairs();
   }
 
@@ -153,17 +154,26 @@ class OptimizerKernel {
     masters_.push_back({parameter, master, parameter._version(), master._version()});
     parameter = master;
   }
-  void gradients_to_masters() {
+  /// Somebody may have written into a parameter since the last step (loaded weights, the broadcast of
+  /// ddp) and not into its copy: without this the copy would write the old value back. Where what was
+  /// written is what the copy rounds to (averaged weights were there, and were taken out again), the
+  /// copy keeps its bits.
+  void follow_parameters() {
+    const at::NoGradGuard no_grad;
     for (auto& [parameter, master, version, master_version] : masters_) {
-      // Somebody wrote into the parameter since the last step (loaded weights, the broadcast of ddp),
-      // and not into the copy: without this the copy would write the old value back. Where what was
-      // written is what the copy rounds to (averaged weights were there, and were taken out again),
-      // the copy keeps its bits.
-      if (parameter._version() != version && master._version() == master_version) {
-        const at::NoGradGuard no_grad;
-        const auto unchanged = parameter == master.to(parameter.scalar_type());
+      if (parameter._version() == version) continue;
+      const auto unchanged = parameter == master.to(parameter.scalar_type());
+      if (master._version() == master_version)
         master.copy_(at::where(unchanged, master, parameter.to(at::kFloat)));
-      }
+      else if (!at::is_nonzero(unchanged.all()))
+        continue;  // of two writes the copy's counts
+      version = parameter._version();
+      master_version = master._version();
+    }
+  }
+  void gradients_to_masters() {
+    follow_parameters();
+    for (auto& [parameter, master, version, master_version] : masters_) {
       auto& gradient = master.mutable_grad();
       if (parameter.grad().defined())
         gradient = parameter.grad().to(at::kFloat);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// One of two ranks on each of two hosts; hosts.sh makes the hosts, which are network namespaces.
+// One of two ranks (or the one) on each of two hosts; hosts.sh makes the hosts, which are network namespaces.
 #include "support/launched_ranks.hpp"
 
 #include <accel/accel.hpp>
@@ -92,7 +92,13 @@ TEST_CASE("ranks of two hosts share memory inside each, and send one share a ran
   CHECK(gathered < 4.6);
 }
 
-TEST_CASE("a model trains over two hosts as on one process") {
+TEST_CASE("with a rank a host there is nothing to share, and the group is Gloo's", "[.][one_a_host]") {
+  const auto group = processes().communicator().group();
+  REQUIRE(processes().num_processes() == 2);
+  CHECK(group->getBackend(c10::kCPU)->getBackendName() == "gloo");
+}
+
+TEST_CASE("a model trains over two hosts as on one process", "[one_a_host]") {
   using Ddp =
       accel::Accelerator<accel::ddp, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>>;
   Ddp accelerator(processes());
@@ -110,7 +116,8 @@ TEST_CASE("a model trains over two hosts as on one process") {
   auto [model, optimizer] = accelerator.prepare(together, sgd);
   for (int step = 0; step < 4; ++step) {
     const auto batch = torch::randn({16, 20});
-    const auto own = batch.narrow(0, 4 * accelerator.process_index(), 4);
+    const auto own = batch.chunk(accelerator.num_processes())[static_cast<std::size_t>(
+        accelerator.process_index())];
     sgd_alone.zero_grad();
     alone->forward(batch).square().mean().backward();
     sgd_alone.step();

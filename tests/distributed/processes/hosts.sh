@@ -5,12 +5,13 @@
 # Runs PROGRAM as ranks 0 and 1 on one host and 2 and 3 on another: two network namespaces with a cable between them. The
 # namespaces have no names, and go with the last process in them.
 #
-#   hosts.sh PROGRAM [argument...]
+#   [RANKS_A_HOST=2] hosts.sh PROGRAM [argument...]
 #
 # Status 4: namespaces cannot be made here (wants root and iproute2).
 set -euo pipefail
 program=$1
 shift
+each=${RANKS_A_HOST:-2}
 holders=() ranks=()
 cleanup() { kill -KILL "${holders[@]}" "${ranks[@]}" 2>/dev/null || true; }
 trap cleanup EXIT
@@ -39,10 +40,10 @@ for host in 0 1; do
   (on $host ip link set "cable$host" up)
 done
 
-for rank in 0 1 2 3; do
+for ((rank = 0; rank < 2 * each; ++rank)); do
   # The network is this script's own, and so is the port.
-  on $((rank / 2)) env RANK=$rank WORLD_SIZE=4 LOCAL_RANK=$((rank % 2)) LOCAL_WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 \
-    MASTER_PORT=29500 GLOO_SOCKET_IFNAME=cable$((rank / 2)) OMP_NUM_THREADS=1 "$program" "$@" &
+  on $((rank / each)) env RANK=$rank WORLD_SIZE=$((2 * each)) LOCAL_RANK=$((rank % each)) LOCAL_WORLD_SIZE=$each \
+    MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 GLOO_SOCKET_IFNAME=cable$((rank / each)) OMP_NUM_THREADS=1 "$program" "$@" &
   ranks+=($!)
 done
 status=0

@@ -65,6 +65,9 @@ TEST_CASE("devices") {
   check_rule("{distributed_type: MULTI_GPU, num_processes: 3, gpu_ids: '0,1'}",
              "gpu_ids names '0,1'", "or set gpu_ids to all",
              "{distributed_type: MULTI_GPU, num_processes: 3, gpu_ids: all}");
+  for (const std::string ids : {"0,", "0,x", "-1", "1,1", "0;1", "12345", "gpu0"})
+    check_rule("gpu_ids: '" + ids + "'", "gpu_ids is '" + ids + "', and must be all", "write 0,1",
+               "gpu_ids: '0, 1,GPU-8f2c'");
 }
 
 TEST_CASE("precision and accumulation") {

@@ -145,6 +145,30 @@ TEST_CASE("A dataset of numbered samples is a stream on demand") {
                        MessageMatches(ContainsSubstring("pass accel::as_stream(dataset)")));
 }
 
+TEST_CASE("LibTorch's dataset of chunks is a stream of its samples, anew in each epoch") {
+  namespace datasets = torch::data::datasets;
+  struct Reader : datasets::ChunkDataReader<std::int64_t> {
+    using BatchType = ChunkType;
+    Numbers read_chunk(size_t chunk) override {
+      const auto first = static_cast<std::int64_t>(3 * chunk);
+      return {first, first + 1, first + 2};
+    }
+    size_t chunk_count() override { return 3; }
+    void reset() override {}
+  };
+  using Sampler = torch::data::samplers::SequentialSampler;
+  using Chunks = datasets::ChunkDataset<Reader, Sampler, Sampler>;
+  const auto chunks = std::make_shared<Chunks>(Reader(), Sampler(0), Sampler(0),
+                                               datasets::ChunkDatasetOptions(1, 4));
+  auto loader = data_loader(accel::as_stream(chunks, 4), {.batch_size = 5});
+  for (int epoch = 0; epoch < 2; ++epoch)
+    CHECK(batches_of(loader) == Batches{{0, 1, 2, 3, 4}, {5, 6, 7, 8}});
+  CHECK_THROWS_MATCHES(accel::as_stream(chunks, 0), accel::Error,
+                       MessageMatches(ContainsSubstring("a batch size of at least 1")));
+  CHECK_THROWS_MATCHES(accel::as_stream(std::shared_ptr<Chunks>(), 4), accel::Error,
+                       MessageMatches(ContainsSubstring("a null pointer")));
+}
+
 TEST_CASE(
     "Ranks that read the whole stream keep their share by rounds: Accelerate's rows 23 to 28") {
   CHECK(on_ranks(10, 2, {.batch_size = 2}) ==

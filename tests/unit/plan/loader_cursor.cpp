@@ -11,6 +11,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,7 @@ TEST_CASE("An epoch that the loop body chose is kept") {
   position.finished(0);
   CHECK(position.epoch() == 7);
   CHECK_THROWS_AS(position.set_epoch(-1), accel::Error);
+  CHECK_THROWS_AS(position.set_epoch(std::numeric_limits<std::int64_t>::max()), accel::Error);
 }
 
 TEST_CASE("A loaded position is where the next iteration starts, once") {

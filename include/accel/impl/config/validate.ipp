@@ -11,7 +11,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace accel {
 namespace {
@@ -20,6 +23,29 @@ using Type = DistributedType;
 
 bool shards(const Config& config) {
   return config.distributed_type == Type::fsdp || config.distributed_type == Type::deepspeed;
+}
+
+std::vector<std::string> split_at_commas(std::string_view text) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == ',')
+      parts.emplace_back();
+    else if (c != ' ')
+      parts.back() += c;
+  }
+  return parts;
+}
+
+// What CUDA_VISIBLE_DEVICES takes: a number, or the beginning of a UUID as nvidia-smi -L prints it.
+bool names_gpu(const std::string& name) {
+  if (name.starts_with("GPU-") || name.starts_with("MIG-")) return true;
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  return !name.empty() && name.size() <= 4 && std::ranges::all_of(name, is_digit);
+}
+
+bool has_repeated(std::vector<std::string> names) {
+  std::ranges::sort(names);
+  return std::ranges::adjacent_find(names) != names.end();
 }
 
 // One group of rules a function; `fault` takes a format and its arguments.
@@ -66,8 +92,16 @@ class Rules {
       fault("distributed_type is XLA, but use_cpu is true; set use_cpu to false, or "
             "distributed_type to NO");
     }
-    if (!c.gpu_ids || *c.gpu_ids == "all" || c.use_cpu) return;
-    const auto ids = static_cast<int>(std::ranges::count(*c.gpu_ids, ',')) + 1;
+    if (!c.gpu_ids || *c.gpu_ids == "all") return;
+    const auto names = split_at_commas(*c.gpu_ids);
+    if (!std::ranges::all_of(names, names_gpu) || has_repeated(names)) {
+      fault("gpu_ids is {}, and must be all, or numbers or UUIDs of GPUs with commas between them, "
+            "each once; write 0,1",
+            detail::in_quotes(*c.gpu_ids));
+      return;
+    }
+    if (c.use_cpu) return;
+    const auto ids = static_cast<int>(names.size());
     const int here = c.num_processes / c.num_machines;
     const bool on_gpus = c.distributed_type == Type::multi_gpu || shards(c);
     if (on_gpus && here > ids) {

@@ -12,6 +12,9 @@ namespace accel {
 
 namespace {
 
+/// Far enough from the largest integer for the epochs that follow.
+constexpr std::int64_t last_epoch = std::numeric_limits<std::int64_t>::max() / 2;
+
 /// The steps of `round` samples in the `seen` samples of a position.
 std::int64_t whole_rounds(std::int64_t seen, const LoaderState& state, std::int64_t round) {
   if (seen % round != 0)
@@ -26,7 +29,9 @@ std::int64_t whole_rounds(std::int64_t seen, const LoaderState& state, std::int6
 }  // namespace
 
 void LoaderCursor::set_epoch(std::int64_t epoch) {
-  if (epoch < 0) detail::fail(ErrorCategory::usage, "set_epoch got {}; epochs count from 0", epoch);
+  if (epoch < 0 || epoch > last_epoch)
+    detail::fail(ErrorCategory::usage, "set_epoch got {}; epochs count from 0 to {}", epoch,
+                 last_epoch);
   if (epoch == epoch_ && resume_)
     return;  // the loop of a resumed program names the epoch that it resumes
   epoch_ = epoch;
@@ -56,7 +61,7 @@ LoaderState LoaderCursor::state() const {
 void LoaderCursor::load_state(const LoaderState& state) {
   using detail::fail;
   const std::int64_t least_samples = kind_ == LoaderKind::dataset ? 0 : -1;
-  if (state.epoch < 0 || state.batches_yielded < 0 || state.samples < least_samples ||
+  if (state.epoch < 0 || state.epoch > last_epoch || state.batches_yielded < 0 || state.samples < least_samples ||
       state.total_batch_size < 1)
     fail(ErrorCategory::checkpoint,
          "the saved position of a loader is damaged: epoch {}, batches {}, samples {}, total batch "

@@ -282,6 +282,9 @@ void PreparedObjects<Replica>::average_parameters(const torch::nn::Module& modul
   }
   average_tensors(state.communicator(), tensors, where);
   for (const auto& [parameter, master] : copies) parameter.detach().copy_(master.detach());
+  // Now that they agree: a later write to a parameter is the user's.
+  for (const auto& optimizer : optimizers)
+    if (optimizer->masters) (void)optimizer->masters();
 }
 
 template <class Replica>
