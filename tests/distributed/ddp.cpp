@@ -98,8 +98,8 @@ TEST_CASE("running statistics are those of rank 0 after a window, or each rank's
       Ddp<accel::accumulate<1>> accelerator{state, options};
       torch::nn::BatchNorm1d net(torch::nn::BatchNormOptions(1).momentum(1));
       auto model = accelerator.prepare(net);
-      accelerator.backward(
-          model(torch::full({4, 1}, 2.F + 3.F * float(state.process_index()))).sum());
+      const auto batch = torch::full({4, 1}, 2.F + 3.F * float(state.process_index()));
+      accelerator.accumulate(model, [&] { accelerator.backward(model(batch).sum()); });
       return net->running_mean.item<float>();
     });
     CHECK(means == std::vector<float>{2, broadcast ? 2.F : 5.F});
