@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <map>
@@ -23,9 +24,11 @@ double microseconds(Clock::duration time) {
 }
 
 /// Answers the driver until it says to end. Steps of all strategies are this one.
-template <class Backend>
+template <class Backend, class Placement = accel::on<accel::cpu>>
 int serve() {
-  accel::Accelerator<Backend, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>> accelerator;
+  accel::AcceleratorOptions options;
+  options.offload.folder = "/var/tmp";
+  accel::Accelerator<Backend, accel::fp32, accel::accumulate<1>, Placement> accelerator(options);
   const bench::GptSize size;
   torch::manual_seed(0);
   auto net = std::make_shared<bench::Gpt>(size);
@@ -49,14 +52,33 @@ int serve() {
     ++steps;
   };
 
+  /// What a rank received of the others in a step, and the share of gathers that came ahead.
+  const auto print_traffic = [&, &model = model](int64_t count) {
+    double bytes = 0, ahead = 0;
+    if constexpr (requires { accelerator.sharding_report(model); }) {
+      const auto report = accelerator.sharding_report(model);
+      bytes = double(report.received);
+      ahead = double(report.prefetched) / std::max<double>(1, double(report.gathers));
+    } else {
+      // An all-reduce is a reduce-scatter and an all-gather.
+      const double ranks = accelerator.num_processes();
+      for (const auto& parameter : net->parameters())
+        bytes += 2 * (ranks - 1) / ranks * double(parameter.nbytes()) * double(count);
+    }
+    accelerator.print("traffic {:.0f} {:.3f}", bytes / double(count), ahead);
+  };
+
   one_step();
   accelerator.print("first_step");
   for (;;) {
     int64_t count = 0;
     std::string word;
     if (accelerator.is_main_process()) {
-      while (std::cin >> word && word == "loss")
-        accelerator.print("loss {} {:.6f}", steps, last_loss);
+      while (std::cin >> word && (word == "loss" || word == "traffic"))
+        if (word == "loss")
+          accelerator.print("loss {} {:.6f}", steps, last_loss);
+        else
+          print_traffic(steps);
       if (word == "run") std::cin >> count;
     }
     count = accelerator.broadcast(torch::tensor(count)).template item<int64_t>();
@@ -70,12 +92,17 @@ int serve() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  using Recomputed = accel::on<accel::cpu, accel::recomputed<>>;
+  using Offload = accel::on<accel::cpu, accel::offload<accel::optimizer_state, accel::parameters>>;
   const std::map<std::string, int (*)()> strategies{
       {"ddp", &serve<accel::ddp>},
       {"zero1", &serve<accel::sharded<accel::zero1>>},
       {"zero2", &serve<accel::sharded<accel::zero2>>},
       {"fsdp_zero2", &serve<accel::shard_grad_op>},
       {"zero3", &serve<accel::full_shard>},
+      {"zero3_recomputed", &serve<accel::full_shard, Recomputed>},
+      {"zero3_offload", &serve<accel::full_shard, Offload>},
+      {"ddp_recomputed", &serve<accel::ddp, Recomputed>},
   };
   bool serves = false;
   std::string strategy = "zero3";

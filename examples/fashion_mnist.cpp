@@ -82,8 +82,8 @@ int train(const Options& options) {
   auto train_data = accel::data_loader(
       read_images(options.data, accel::IdxSplit::train),
       {.batch_size = options.batch_size, .shuffle = true, .num_workers = int(options.workers)});
-  auto test_data = accel::data_loader(
-      read_images(options.data, accel::IdxSplit::test), {.batch_size = 250});
+  auto test_data =
+      accel::data_loader(read_images(options.data, accel::IdxSplit::test), {.batch_size = 250});
   auto [model, optimizer, loader, test_loader] =
       accelerator.prepare(net, adamw, train_data, test_data);
 

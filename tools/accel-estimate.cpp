@@ -43,9 +43,8 @@ std::vector<Row> rows_of(const accel::ModelSize& model, const accel::JobSize& jo
   return {{Backends::name, accel::rank_memory<Backends, Precision>(model, job)}...};
 }
 
-/// From the fastest to the smallest.
 template <class Precision>
-std::vector<Row> rows(const accel::ModelSize& model, const accel::JobSize& job) {
+std::vector<Row> rows_in_memory(const accel::ModelSize& model, const accel::JobSize& job) {
   using namespace accel;
   if (job.num_processes == 1)
     return rows_of<Precision, single, sharded<fsdp_zero2>, sharded<zero3>>(model, job);
@@ -55,6 +54,20 @@ std::vector<Row> rows(const accel::ModelSize& model, const accel::JobSize& job) 
   return rows_of<Precision, ddp, sharded<zero1>, sharded<zero2>, sharded<hybrid<zero2>>,
                  sharded<fsdp_zero2>, sharded<hybrid<fsdp_zero2>>, sharded<zero3>,
                  sharded<hybrid<zero3>>>(model, job);
+}
+
+/// From the fastest to the smallest.
+template <class Precision>
+std::vector<Row> rows(const accel::ModelSize& model, const accel::JobSize& job) {
+  using namespace accel;
+  auto all = rows_in_memory<Precision>(model, job);
+  using Backend = sharded<zero3>;
+  all.push_back({"  offload<optimizer_state>",
+                 rank_memory<Backend, Precision, on<cpu, offload<optimizer_state>>>(model, job)});
+  all.push_back(
+      {"  offload<optimizer_state, parameters>",
+       rank_memory<Backend, Precision, on<cpu, offload<optimizer_state, parameters>>>(model, job)});
+  return all;
 }
 
 std::vector<Row> rows(const std::string& precision, const accel::ModelSize& model,
@@ -79,13 +92,13 @@ void print_table(const Options& options, const accel::ModelSize& model,
   fmt::print("{} parameters, the largest unit {}; {}, {}, processes: {}\n", model.parameters,
              model.largest_unit, options.precision, options.optimizer, options.job.num_processes);
   fmt::print("bytes of a rank, without activations\n\n");
-  constexpr auto line = "{:<32} {:>11} {:>10} {:>10} {:>10} {:>10} {:>10}{}\n";
-  fmt::print(line, "", "parameters", "gradients", "optimizer", "at rest", "in a step", "peak",
-             options.memory ? "  fits" : "");
+  constexpr auto line = "{:<38} {:>11} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}{}\n";
+  fmt::print(line, "", "parameters", "gradients", "optimizer", "on disk", "at rest", "in a step",
+             "peak", options.memory ? "  fits" : "");
   for (const auto& row : rows)
     fmt::print(line, row.strategy, text_of(row.bytes.parameters), text_of(row.bytes.gradients),
-               text_of(row.bytes.optimizer_state), text_of(row.bytes.at_rest()),
-               text_of(row.bytes.in_step), text_of(row.bytes.peak()),
+               text_of(row.bytes.optimizer_state), text_of(row.bytes.offloaded),
+               text_of(row.bytes.at_rest()), text_of(row.bytes.in_step), text_of(row.bytes.peak()),
                !options.memory      ? ""
                : fits(options, row) ? "  yes"
                                     : "  no");
@@ -102,10 +115,14 @@ void print_json(const Options& options, const accel::ModelSize& model,
     nlohmann::ordered_json entry = {{"parameters", row.bytes.parameters},
                                     {"gradients", row.bytes.gradients},
                                     {"optimizer_state", row.bytes.optimizer_state},
+                                    {"offloaded", row.bytes.offloaded},
                                     {"in_step", row.bytes.in_step},
                                     {"peak", row.bytes.peak()}};
     if (options.memory) entry["fits"] = fits(options, row);
-    json["strategies"][std::string(row.strategy)] = entry;
+    // The table's indented rows are those of sharded<zero3>.
+    const bool is_offload = row.strategy.starts_with("  ");
+    json["strategies"][is_offload ? fmt::format("sharded<zero3> {}", row.strategy.substr(2))
+                                  : std::string(row.strategy)] = entry;
   }
   fmt::print("{}\n", json.dump(2));
 }

@@ -98,6 +98,13 @@ class Program:
         _, words = self.answer("loss")
         return int(words[1]), float(words[2])
 
+    def traffic(self):
+        """(bytes that a rank received in a step, the share of gathers that came before their use)."""
+        self.process.stdin.write("traffic\n")
+        self.process.stdin.flush()
+        _, words = self.answer("traffic")
+        return float(words[1]), float(words[2])
+
     def ranks(self):
         """The processes that train: those below the launcher that have no children."""
         parents = {}

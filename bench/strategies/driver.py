@@ -21,7 +21,7 @@ sys.path.insert(0, str(HERE.parent / "peers"))
 from driver import Failure, Program  # noqa: E402
 
 RANKS, BATCH, TIME = 2, 4, 64
-STRATEGIES = ["ddp", "zero1", "zero2", "fsdp_zero2", "zero3"]
+STRATEGIES = ["ddp", "ddp_recomputed", "zero1", "zero2", "fsdp_zero2", "zero3", "zero3_recomputed", "zero3_offload"]
 TRANSPORTS = ["shared_memory", "gloo"]
 
 
@@ -46,8 +46,15 @@ def measure(build, name, steps):
     milliseconds = program.microseconds(steps) / 1e3
     peak = program.peak_pss(2)
     loss = program.loss()[1]
+    received, ahead = program.traffic()
     program.quit()
-    return {"ms_per_step": milliseconds, "peak_pss_mib": peak, "loss": loss}
+    return {
+        "ms_per_step": milliseconds,
+        "peak_pss_mib": peak,
+        "received_mib": received / 2**20,
+        "ahead_percent": 100 * ahead,
+        "loss": loss,
+    }
 
 
 def summarise(runs):
@@ -60,6 +67,8 @@ COLUMNS = [
     ("ms_per_step", "ms a step", "{:.1f}"),
     ("tokens_per_second", "tokens a second", "{:.0f}"),
     ("peak_pss_mib", "peak memory a rank (PSS, MiB)", "{:.0f}"),
+    ("received_mib", "received a step and rank (MiB)", "{:.1f}"),
+    ("ahead_percent", "gathers ahead of their use (%)", "{:.0f}"),
     ("loss", "loss", "{:.6f}"),
 ]
 

@@ -41,6 +41,11 @@
 
 namespace accel {
 
+namespace detail {
+template <class Other>
+struct Conversion;
+}
+
 /// Trains a plain torch::nn::Module as four policies say.
 ///
 ///     using Accelerator = accel::Accelerator<accel::ddp, accel::bf16, accel::accumulate<4>,
@@ -64,12 +69,16 @@ template <BackendPolicy Backend = single, PrecisionPolicy Precision = fp32,
           PlacementPolicy Placement = on<automatic>>
   requires ComposablePolicies<Backend, Precision, Accumulation, Placement> &&
                HasEngine<Backend, Placement>
-class Accelerator : public PartialState, public TrainingLoop<Backend, Precision, Accumulation> {
-  using Loop = TrainingLoop<Backend, Precision, Accumulation>;
+class Accelerator : public PartialState,
+                    public TrainingLoop<Backend, Precision, Accumulation, Placement> {
+  using Loop = TrainingLoop<Backend, Precision, Accumulation, Placement>;
   using Loop::shared_;
+  template <class Other>
+  friend struct detail::Conversion;
 
  public:
   using Shared = typename Loop::Shared;
+  using PrecisionType = Precision;
   template <class Module>
   using Model = typename Loop::template Model<Module>;
 
@@ -128,6 +137,7 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   template <class Optimizer>
   auto prepare_optimizer(Optimizer&& optimizer) {
     auto pointer = detail::share(std::forward<Optimizer>(optimizer));
+    if constexpr (Shared::offloads) detail::OffloadedState::check(*pointer);
     using Prepared = PreparedOptimizer<typename decltype(pointer)::element_type, Precision, Shared>;
     using Kernel = typename Prepared::Kernel;
     // By address and type: another optimizer may come to lie where one was.
@@ -151,11 +161,14 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
       kernel->shared_record()->refresh = [weak = std::weak_ptr(kernel)] {
         if (const auto living = weak.lock()) living->refresh();
       };
+      kernel->shared_record()->release = [weak = std::weak_ptr(kernel)] {
+        if (const auto living = weak.lock()) living->release();
+      };
       if constexpr (Shared::shards)
         kernel->shared_record()->assemble = [weak = std::weak_ptr(kernel)](bool whole) {
           if (const auto living = weak.lock()) living->assemble(whole);
         };
-      else if constexpr (Precision::master_weights)
+      if constexpr (Precision::master_weights)
         kernel->shared_record()->masters = [weak = std::weak_ptr(kernel)] {
           const auto living = weak.lock();
           return living ? living->parameter_pairs()
@@ -165,6 +178,7 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
       known = {typeid(Kernel), kernel};
     }
     kernel->refresh();
+    if constexpr (Shared::offloads) kernel->offload_to(shared_->offload);
     return Prepared(std::move(kernel), shared_);
   }
 
@@ -280,7 +294,7 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   /// rank, where something cannot be saved; then the folder is as it was.
   void save_state(const std::filesystem::path& folder,
                   const CallSite& where = CallSite::current()) {
-    require_closed_window();
+    require_closed_window("save_state");
     communicator().compare_calls("save_state", where);
     [[maybe_unused]] const auto whole = shared_->assembled();
     state_.save(folder, communicator());
@@ -288,7 +302,7 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   /// The same under the next name of a series, which removes its oldest states beyond its limit.
   SavedCheckpoint save_state(CheckpointSeries& series,
                              const CallSite& where = CallSite::current()) {
-    require_closed_window();
+    require_closed_window("save_state");
     communicator().compare_calls("save_state", where);
     [[maybe_unused]] const auto whole = shared_->assembled();
     return state_.save(series, communicator());
@@ -343,11 +357,32 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
   }
 
   /// Lets go of everything that was prepared. Handles stay valid; their models are no longer
-  /// reduced. What is sharded becomes whole: with sharded<...> every rank must call this.
-  void free_memory() {
-    shared_->forget();
-    kernels_.clear();
-    state_.forget_prepared();
+  /// reduced. Optimizers are of the modules' parameters again, also where they stepped fp32 copies.
+  /// What is sharded becomes whole: with sharded<...> every rank must call this.
+  void free_memory() { (void)release_prepared(); }
+
+  /// Goes on with another strategy: an accelerator of the type `Other` over the same processes, and
+  /// the handles, in the order given, of the same objects. Moves, in memory, parameters (fp32 copies
+  /// with all their bits), the optimizers' state, the loss scale, the number of accumulation steps,
+  /// the positions of loaders, trackers and registered values; the losses that follow are those of a
+  /// training that was not converted. Other precisions are cast to. This accelerator has nothing
+  /// prepared then, and its handles are not to be used. With sharded<...> a model is whole for a
+  /// moment. Every rank must call this, between windows and outside of loops over its loaders: after
+  /// a loop that was left, the new loader goes on behind the batches that were processed. Throws
+  /// Error(usage) where that is not so; nothing has changed then. Where the other strategy refuses an
+  /// object later, nothing is prepared any more: the objects are whole, with their values and state,
+  /// and can be prepared again.
+  ///
+  ///     auto [next, handles] = accelerator.convert<Sharded>(model, optimizer, loader);
+  ///     auto& [model2, optimizer2, loader2] = handles;
+  template <class Other, class... Prepared>
+  [[nodiscard]] auto convert(const Prepared&... prepared) {
+    return detail::Conversion<Other>::of(*this, AcceleratorOptions(shared_->options), prepared...);
+  }
+  /// The same with other options.
+  template <class Other, class... Prepared>
+  [[nodiscard]] auto convert(const AcceleratorOptions& options, const Prepared&... prepared) {
+    return detail::Conversion<Other>::of(*this, options, prepared...);
   }
 
  private:
@@ -374,6 +409,12 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
                    "accel: rank {}: the placement is {} and the given processes are on {}; give "
                    "PartialState the device of the placement",
                    process_index(), Placement::name, device().str());
+    if (Shared::offloads && !device().is_cpu())
+      detail::fail(
+          ErrorCategory::usage,
+          "accel: rank {}: {} is for tensors on the CPU in this release, and the device is "
+          "{}; use on<cpu, offload<...>>, or the placement without offload",
+          process_index(), Placement::name, device().str());
   }
 
   /// What differs here would make ranks wait for each other in the middle of the training.
@@ -389,14 +430,32 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
         "make different accelerators", "Give every rank the same policies and options");
   }
 
-  void require_closed_window() {
+  void require_closed_window(std::string_view call) {
     shared_->drop_left_window();
     const auto& window = shared_->step.window();
     if (window.is_open())
-      detail::fail(ErrorCategory::usage,
-                   "accel: rank {}: save_state inside an accumulation window ({} of {} "
-                   "micro-batches) would lose its gradients; save where sync_gradients() is true",
-                   process_index(), window.seen(), window.steps());
+      detail::fail(
+          ErrorCategory::usage,
+          "accel: rank {}: {} inside an accumulation window ({} of {} micro-batches) would "
+          "lose its gradients; call it where sync_gradients() is true",
+          process_index(), call, window.seen(), window.steps());
+  }
+  void require_between_loops(std::string_view call) {
+    require_closed_window(call);
+    if (shared_->loaders->innermost() != 0)
+      detail::fail(
+          ErrorCategory::usage,
+          "accel: rank {}: {} inside a loop over a prepared loader, which would go on with "
+          "what is prepared now; leave the loop first, and the new loader goes on behind "
+          "the batches that were processed",
+          process_index(), call);
+  }
+
+  auto release_prepared() {
+    auto copies = shared_->forget();
+    kernels_.clear();
+    state_.forget_prepared();
+    return copies;
   }
 
   LoaderPlacement placement_of_loader(const DataLoaderOptions& loader, bool device_placement) {
@@ -490,3 +549,5 @@ class Accelerator : public PartialState, public TrainingLoop<Backend, Precision,
 };
 
 }  // namespace accel
+
+#include <accel/convert.hpp>

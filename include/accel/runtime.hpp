@@ -27,6 +27,11 @@ namespace accel {
   options.sharded.min_num_params = config.fsdp.min_num_params;
   if (config.parallelism.dp_shard_size > 1)
     options.sharded.group_size = config.parallelism.dp_shard_size;
+  const auto& deepspeed = config.deepspeed;
+  if (const auto& path = deepspeed.offload_optimizer_nvme_path
+                             ? deepspeed.offload_optimizer_nvme_path
+                             : deepspeed.offload_param_nvme_path)
+    options.offload.folder = *path;
   return options;
 }
 

@@ -112,7 +112,8 @@ TEST_CASE("parameters of several types are averaged, 16 bits by way of fp32") {
   for (const auto& mine : values) CHECK(mine == std::vector<double>{1.5, 256, 0.05});
 }
 
-TEST_CASE("what the user writes to a 16-bit parameter is averaged, and what comes after it is kept") {
+TEST_CASE(
+    "what the user writes to a 16-bit parameter is averaged, and what comes after it is kept") {
   struct Half : torch::nn::Module {
     at::Tensor w = register_parameter("w", torch::ones({1}, torch::kBFloat16));
     at::Tensor forward(const at::Tensor& x) { return (w * x).sum(); }

@@ -99,16 +99,23 @@ double difference(const Trained& a, const Trained& b) {
 template <class Model>
 using Make = std::function<std::shared_ptr<Model>()>;
 
+/// Steps of a comparison: a few, or as many as the campaign asks for (label soak).
+int steps_or(int few) {
+  const char* asked = std::getenv("ACCEL_SHARDED_STEPS");
+  return asked ? std::atoi(asked) : few;
+}
+
 /// Trains with ddp and with every stage, and compares them on every rank.
-template <class Model>
+template <class Model, class Precision = accel::fp32>
 void compare_stages(int ranks, const Loop& loop, double allowed, const Make<Model>& for_ddp,
                     const Make<Model>& make) {
   const auto reference = results_of_ranks<Trained>(ranks, [&](const PartialState& state) {
-    return train<accel::ddp, Model>(state, loop, for_ddp);
+    return train<accel::ddp, Model, Precision>(state, loop, for_ddp);
   });
   const auto compare = [&]<class Backend>(Backend) {
-    const auto found = results_of_ranks<Trained>(
-        ranks, [&](const PartialState& state) { return train<Backend, Model>(state, loop, make); });
+    const auto found = results_of_ranks<Trained>(ranks, [&](const PartialState& state) {
+      return train<Backend, Model, Precision>(state, loop, make);
+    });
     for (size_t rank = 0; rank < found.size(); ++rank) {
       INFO(Backend::name << ", rank " << rank << " of " << ranks);
       CHECK(difference(reference[rank], found[rank]) <= allowed);
@@ -119,10 +126,10 @@ void compare_stages(int ranks, const Loop& loop, double allowed, const Make<Mode
   compare(accel::sharded<accel::zero3>());
   compare(accel::sharded<accel::fsdp_zero2>());
 }
-template <class Model>
+template <class Model, class Precision = accel::fp32>
 void compare_stages(int ranks, const Loop& loop, double allowed) {
   const Make<Model> make = [] { return std::make_shared<Model>(); };
-  compare_stages<Model>(ranks, loop, allowed, make, make);
+  compare_stages<Model, Precision>(ranks, loop, allowed, make, make);
 }
 
 }  // namespace
@@ -135,11 +142,22 @@ TEST_CASE("every stage has the bits of ddp where sums are in the same order") {
   const char* transport = std::getenv("ACCEL_TRANSPORT");
   const bool other_order = transport && std::string_view(transport) == "gloo" && ranks > 2;
   const double allowed = other_order ? 1e-6 : 0.0;
-  const auto loop = [&](int steps) { return Loop{.steps = steps, .sgd = other_order}; };
+  const auto loop = [&](int steps) { return Loop{.steps = steps_or(steps), .sgd = other_order}; };
   compare_stages<accel::test::SmallMlp>(ranks, loop(10), allowed);
   compare_stages<accel::test::SmallCnn>(ranks, loop(6), allowed);
   compare_stages<accel::test::SmallGpt>(ranks, loop(6), allowed);
   compare_stages<accel::test::SmallRnn>(ranks, loop(4), allowed);
+}
+
+TEST_CASE("every stage has the bits of ddp under autocast and a loss scale") {
+  using accel::test::SmallCnn, accel::test::SmallGpt, accel::test::SmallMlp, accel::test::SmallRnn;
+  const Loop loop{.steps = steps_or(4), .micro_batches = 2, .max_norm = 0.5};
+  compare_stages<SmallMlp, accel::bf16>(2, loop, 0);
+  compare_stages<SmallCnn, accel::bf16>(2, loop, 0);
+  compare_stages<SmallGpt, accel::bf16>(2, loop, 0);
+  compare_stages<SmallRnn, accel::bf16>(2, loop, 0);
+  compare_stages<SmallMlp, accel::fp16>(2, loop, 0);
+  compare_stages<SmallGpt, accel::fp16>(2, loop, 0);
 }
 
 TEST_CASE(
@@ -179,10 +197,11 @@ TEST_CASE("hybrid stages: shards in groups, replicas over groups") {
 }
 
 TEST_CASE("sharded, accumulation and clipping are those of ddp") {
-  compare_stages<accel::test::SmallMlp>(2, {.micro_batches = 3, .sgd = true}, 1e-6);
+  compare_stages<accel::test::SmallMlp>(2, {.steps = steps_or(10), .micro_batches = 3, .sgd = true},
+                                        1e-6);
   compare_stages<accel::test::SmallMlp>(2, {.micro_batches = 2, .max_norm = 0.1, .sgd = true},
                                         1e-6);
   compare_stages<accel::test::SmallMlp>(2, {.clip_value = 0.01, .sgd = true}, 1e-7);
   compare_stages<accel::test::SmallGpt>(
-      2, {.steps = 6, .micro_batches = 2, .max_norm = 0.5, .sgd = true}, 1e-6);
+      2, {.steps = steps_or(6), .micro_batches = 2, .max_norm = 0.5, .sgd = true}, 1e-6);
 }

@@ -70,8 +70,18 @@ extern torch::optim::AdamW adamw;
 extern std::vector<std::shared_ptr<BlockImpl>> blocks;
 extern accel::Accelerator<accel::sharded<accel::zero3>> accelerator;
 auto model = accelerator.prepare(net);
+auto optimizer = accelerator.prepare(adamw);
+auto loader = accelerator.prepare(data);
 
 }  // namespace names::sharding
+
+/// docs/placement.md: the same model, whose activations or state do not fit.
+namespace names::placement {
+
+using names::sharding::adamw, names::sharding::BlockImpl, names::sharding::net;
+extern at::Tensor batch;
+
+}  // namespace names::placement
 
 /// docs/collectives.md: a store that the ranks share, and who this one is.
 namespace names::collectives {

@@ -95,9 +95,11 @@ static_assert(!HasNoSync<sharded<zero2>> && !HasNoSync<full_shard>);
 // What this release runs.
 static_assert(HasEngine<single, on<automatic>> && HasEngine<ddp, on<cuda>>);
 static_assert(HasEngine<sharded<zero1>, on<cpu>> && HasEngine<hybrid_shard, on<cuda>>);
-static_assert(!HasEngine<full_shard, on<cpu, offload<optimizer_state>>>);
+static_assert(HasEngine<full_shard, on<cpu, offload<optimizer_state>>>);
+static_assert(HasEngine<full_shard, on<automatic, offload<optimizer_state, parameters>>>);
+static_assert(!HasEngine<full_shard, on<cuda, offload<optimizer_state>>>);
 static_assert(!HasEngine<xla, on<xla_device>>);
-static_assert(!HasEngine<single, on<cpu, recomputed<>>>);
+static_assert(HasEngine<single, on<cpu, recomputed<>>> && HasEngine<ddp, on<cuda, recomputed<>>>);
 
 }  // namespace
 }  // namespace accel::testing

@@ -37,6 +37,8 @@ static_assert(of<full_shard>({.group_size = 2}).at_rest() == of<full_shard>().at
 
 // In a step.
 static_assert(of<sharded<zero3>>().in_step == 4 * (2 + 4) * 10);
+static_assert(rank_memory<sharded<zero3>, fp32, on<cpu, offload<optimizer_state>>>({80, 10}, {4})
+                  .offloaded == 2 * 4 * 20);
 static_assert(of<shard_grad_op>().in_step == 4 * whole + 4 * 4 * 10);
 static_assert(of<sharded<zero1>>({.micro_batches = 4}).in_step == 4 * 4 * 10 + 4 * whole);
 static_assert(of<sharded<zero2>>({.micro_batches = 4}).in_step == 4 * 4 * 10);

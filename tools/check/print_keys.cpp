@@ -45,6 +45,8 @@ const std::map<std::string_view, std::string_view> other_effects{
     {"num_cpu_threads_per_process", "`OMP_NUM_THREADS` of the ranks of `accel-launch`"},
     {"fsdp_config.fsdp_version", "nothing: both mean the same here"},
     {"fsdp_config.fsdp_min_num_params", "`AcceleratorOptions::sharded.min_num_params`"},
+    {"deepspeed_config.offload_optimizer_nvme_path", "`AcceleratorOptions::offload.folder`"},
+    {"deepspeed_config.offload_param_nvme_path", "`AcceleratorOptions::offload.folder`"},
     {"deepspeed_config.deepspeed_config_file", "refused: write the keys of this section instead"},
     {"parallelism_config.parallelism_config_dp_replicate_size",
      "above 1: `sharded<hybrid<...>>`; times `dp_shard_size` it must be `num_processes`"},
@@ -61,6 +63,7 @@ std::vector<Config> situations() {
   all[1].mixed_precision = accel::MixedPrecision::bf16_true;
   all[2].distributed_type = accel::DistributedType::fsdp;
   all[3].distributed_type = accel::DistributedType::deepspeed;
+  all[3].deepspeed.offload_optimizer_nvme_path = all[3].deepspeed.offload_param_nvme_path = "/disk";
   all[4] = all[3];
   all[4].deepspeed.zero_stage = 3;
   all[4].deepspeed.offload_optimizer_device = accel::OffloadDevice::cpu;

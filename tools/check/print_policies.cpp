@@ -215,7 +215,7 @@ void print_page(const std::filesystem::path& folder) {
         "the heads of the files in `include/accel/policy`.\n\n"
         "## Which to choose\n\n");
   for (const std::string_view file :
-       {"backend", "stage", "units", "precision", "accumulation", "placement"})
+       {"backend", "stage", "units", "precision", "accumulation", "placement", "extras"})
     print("`{0}.hpp`:\n\n```text\n{1}```\n\n", file,
           advice_of(folder / (std::string(file) + ".hpp")));
   print("## The axes\n\n");
@@ -226,7 +226,7 @@ void print_page(const std::filesystem::path& folder) {
 
   print("## What goes together\n\n"
         "Of the {} combinations of the policies above, {} go together, and this release runs {} of "
-        "them: those without `xla`, `offload` and `recomputed`. Every accumulation goes with "
+        "them: those without `xla`, and without `offload` on a GPU. Every accumulation goes with "
         "everything. The rest is decided by pairs: a letter names the rule that refuses one.\n\n",
         matrix::combinations, legal, running);
   print_pairs("precision", matrix::precisions, matrix::backend_by_precision);

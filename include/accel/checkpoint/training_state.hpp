@@ -71,6 +71,9 @@ class TrainingState {
   /// Anything else, under a name of its own.
   void add_value(std::string name, SavedValue value);
 
+  /// Takes over the values of `other` whose names are not known here.
+  void take_values(const TrainingState& other);
+
   /// Forgets models, optimizers, schedules and loaders; values stay.
   void forget_prepared();
 

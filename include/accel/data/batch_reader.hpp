@@ -27,8 +27,8 @@ namespace accel {
 template <class Collate, class Dataset>
 concept CollateFor =
     (std::copy_constructible<Collate> && std::invocable<Collate&, detail::SamplesOf<Dataset>>) ||
-    detail::unmet<"accel: a collate function needs to be callable with the std::vector of samples "
-                  "that the dataset gives; use a copyable function object, or leave it out",
+    detail::unmet<"accel: a collate function of a dataset needs to take a std::vector of samples; "
+                  "use a copyable function object, or leave it out",
                   Collate, Dataset>;
 
 namespace detail {

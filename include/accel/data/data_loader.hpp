@@ -33,6 +33,10 @@ class DataLoader : public detail::Loader<Dataset, Collate> {
   template <MapDataset D, CollateFor<D> C>
   friend class PreparedDataLoader;
 
+  DataLoader(detail::BatchReader<Dataset, Collate> reader, detail::AnySampler sampler,
+             const DataLoaderOptions& options)
+      : detail::Loader<Dataset, Collate>(std::move(reader), std::move(sampler), options, {}) {}
+
   static std::shared_ptr<Dataset> check(std::shared_ptr<Dataset> dataset) {
     if (!dataset)
       detail::fail(ErrorCategory::usage, "a loader was given a null pointer to a dataset");

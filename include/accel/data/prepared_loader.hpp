@@ -25,6 +25,11 @@ class PreparedDataLoader : public detail::Loader<Dataset, Collate> {
   PreparedDataLoader(const DataLoader<Dataset, Collate>& loader, LoaderPlacement placement)
       : detail::Loader<Dataset, Collate>(loader.reader(), loader.sampler(), loader.options(),
                                          std::move(placement)) {}
+
+  /// A loader as this one was made of, of the same dataset, at its beginning.
+  [[nodiscard]] DataLoader<Dataset, Collate> unprepared() const {
+    return {this->reader(), this->sampler(), this->options()};
+  }
 };
 
 /// Accelerate's name: a range of the next epoch's batches without its first `batches`.

@@ -37,8 +37,8 @@ template <class Collate, class Stream>
 concept StreamCollateFor =
     (std::copy_constructible<Collate> &&
      std::invocable<Collate&, std::vector<detail::SampleOf<Stream>>>) ||
-    detail::unmet<"accel: a collate function needs to be callable with the std::vector of samples "
-                  "that the stream gives; use a copyable function object, or leave it out",
+    detail::unmet<"accel: a collate function of a stream needs to take a std::vector of samples; "
+                  "use a copyable function object, or leave it out",
                   Collate, Stream>;
 
 namespace detail {

@@ -181,6 +181,10 @@ class StreamLoader : public detail::StreamLoaderBase<Stream, Collate, Slice> {
  private:
   friend class PreparedStreamLoader<Stream, Collate, Slice>;
 
+  StreamLoader(detail::SharedStream<Stream> stream, Collate collate, Slice slice,
+               const DataLoaderOptions& options)
+      : Base(std::move(stream), std::move(collate), std::move(slice), options, {}) {}
+
   static std::shared_ptr<Stream> check(std::shared_ptr<Stream> stream) {
     if (!stream)
       detail::fail(ErrorCategory::usage, "a loader was given a null pointer to a dataset");
@@ -207,6 +211,11 @@ class PreparedStreamLoader : public detail::StreamLoaderBase<Stream, Collate, Sl
                        LoaderPlacement placement)
       : Base(loader.shared_, loader.collate_, loader.slice_, loader.options_,
              std::move(placement)) {}
+
+  /// A loader as this one was made of, of the same stream, at its beginning.
+  [[nodiscard]] StreamLoader<Stream, Collate, Slice> unprepared() const {
+    return {this->shared_, this->collate_, this->slice_, this->options_};
+  }
 };
 
 /// A loader of a stream, of a range that has no numbered samples, or of what a function makes for

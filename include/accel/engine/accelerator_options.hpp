@@ -7,6 +7,7 @@
 #include <accel/comm/communicator.hpp>
 #include <accel/engine/ddp.hpp>
 #include <accel/engine/grad_scaler.hpp>
+#include <accel/engine/offload_file.hpp>
 #include <accel/engine/sharded/sharded_parallel.hpp>
 #include <accel/track/trackers.hpp>
 
@@ -31,6 +32,7 @@ struct AcceleratorOptions {
   bool step_scheduler_once_per_process = false;
   DdpOptions ddp{};  ///< comm_hook and sync_batch_norm are those of sharded<...> too
   ShardedOptions sharded{};
+  OffloadOptions offload{};
   GradScalerOptions grad_scaler{};
   CommunicatorOptions communicator{};
   std::string project_dir{};  ///< where trackers write

@@ -58,4 +58,45 @@ class AutocastScope {
   c10::ScalarType previous_type_;
 };
 
+namespace detail {
+
+/// Autocast of the two devices that have it, as it is.
+struct AutocastState {
+  struct OfDevice {
+    c10::DeviceType device;
+    bool enabled = at::autocast::is_autocast_enabled(device);
+    c10::ScalarType type = at::autocast::get_autocast_dtype(device);
+    void restore() const {
+      at::autocast::set_autocast_enabled(device, enabled);
+      at::autocast::set_autocast_dtype(device, type);
+    }
+  };
+  OfDevice cpu{at::kCPU}, cuda{at::kCUDA};
+};
+
+/// A scope in which autocast is as it was, and remembers no cast weight: what is cast again has no
+/// graph, and would be taken for the weight that has one. The cache, which all threads share, stays
+/// as it is: another one may be in the middle of a forward.
+class AutocastStateScope {
+ public:
+  explicit AutocastStateScope(const AutocastState& state)
+      : caches_(at::autocast::is_autocast_cache_enabled()) {
+    at::autocast::set_autocast_cache_enabled(false);
+    state.cpu.restore();
+    state.cuda.restore();
+  }
+  ~AutocastStateScope() {
+    before_.cpu.restore();
+    before_.cuda.restore();
+    at::autocast::set_autocast_cache_enabled(caches_);
+  }
+  AutocastStateScope(const AutocastStateScope&) = delete;
+  AutocastStateScope& operator=(const AutocastStateScope&) = delete;
+
+ private:
+  AutocastState before_{};
+  bool caches_;
+};
+
+}  // namespace detail
 }  // namespace accel

@@ -39,9 +39,19 @@ struct UnitsOf<Backend> {
   using type = typename Backend::units;
 };
 
+template <class Placement>
+struct RecomputedOf {
+  using type = wrap_auto;
+};
+template <class Placement>
+  requires requires { typename Placement::recomputed_units; }
+struct RecomputedOf<Placement> {
+  using type = typename Placement::recomputed_units;
+};
+
 }  // namespace detail
 
-template <class Backend, class Precision, class Accumulation>
+template <class Backend, class Precision, class Accumulation, class Placement>
 class Context : public PreparedObjects<ReplicaOf<Backend>> {
   struct Nothing {};
   using Objects = PreparedObjects<ReplicaOf<Backend>>;
@@ -61,6 +71,7 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
 
  public:
   using Objects::held_gradients;
+  using Objects::modules;
   using Objects::optimizers;
   using Objects::options;
   using Objects::replica_of;
@@ -70,6 +81,10 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
   static constexpr bool reduces = Backend::distributed;
   /// Whether ranks hold parts of a model only.
   static constexpr bool shards = Backend::shards_optimizer_state;
+  /// Whether something waits elsewhere than on the device.
+  static constexpr bool offloads = Placement::offloads_optimizer_state;
+  /// Whether units run again in backward.
+  static constexpr bool recomputes = Placement::recomputes;
   /// Whether gradients may have to be finished (corrected, unscaled) before a step.
   static constexpr bool finishes_gradients =
       Precision::needs_scaler || Step<Backend, Precision, Accumulation>::accumulates;
@@ -78,10 +93,19 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
       : Objects(std::move(processes), run_time),
         step(run_time.gradient_accumulation_steps),
         loaders(std::make_shared<ActiveLoaders>()),
-        scaler(make_scaler(run_time)) {}
+        scaler(make_scaler(run_time)) {
+    if constexpr (offloads)
+      state.communicator().together(
+          [this] {
+            offload = std::make_shared<detail::OffloadFile>(options.offload.folder,
+                                                            state.process_index());
+          },
+          ErrorCategory::config, "another rank cannot make files in its offload.folder");
+  }
 
   Step<Backend, Precision, Accumulation> step;
   std::shared_ptr<ActiveLoaders> loaders;
+  std::shared_ptr<detail::OffloadFile> offload;  ///< where the placement offloads
   bool split_batches = false;  ///< of any loader: a batch is one of all ranks together
   [[no_unique_address]] std::conditional_t<Precision::needs_scaler, GradScaler, Nothing> scaler;
 
@@ -90,10 +114,27 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
     constexpr auto type = scalar_type(Precision::parameter_type);
     typename Objects::MakeReplica make;
     if constexpr (reduces)
-      make = [this](std::shared_ptr<torch::nn::Module> given) {
-        return make_replica(std::move(given));
+      make = [this](std::shared_ptr<torch::nn::Module> given,
+                    const detail::DeferredTensors& deferred) {
+        return make_replica(std::move(given), deferred);
       };
     Objects::adopt(module, place, type, make);
+    if constexpr (recomputes)
+      for (auto& model : Objects::models)
+        if (!model.recomputed)
+          model.recomputed = std::make_shared<detail::RecomputedUnits>(
+              *model.module, unit_rule_of<typename detail::RecomputedOf<Placement>::type>(
+                                 options.sharded.min_num_params));
+  }
+
+  /// What recomputes a module's units; null for a module that was not prepared.
+  [[nodiscard]] std::shared_ptr<detail::RecomputedUnits> recomputed_units_of(
+      const torch::nn::Module& module) const
+    requires(recomputes)
+  {
+    for (const auto& model : Objects::models)
+      if (model.module.get() == &module) return model.recomputed;
+    return nullptr;
   }
 
   // The hooks of the step, in the order in which a window meets them.
@@ -272,10 +313,10 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
   /// Whether a micro-batch is being processed.
   [[nodiscard]] bool inside() const noexcept { return inside_; }
 
-  /// Lets go of what was prepared.
-  void forget() {
+  /// Lets go of what was prepared; returns the copies that optimizers had. See forget_objects.
+  auto forget() {
     step.window().abandon();
-    forget_objects();
+    return forget_objects();
   }
 
   /// Forgets gradients that belong to no finished window.
@@ -296,7 +337,8 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
     Context& context_;
   };
 
-  auto make_replica(std::shared_ptr<torch::nn::Module> module)
+  auto make_replica(std::shared_ptr<torch::nn::Module> module,
+                    [[maybe_unused]] const detail::DeferredTensors& deferred)
     requires(reduces)
   {
     const GradientWire wire{scalar_type(Precision::parameter_type),
@@ -308,7 +350,10 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
           detail::reshards_after_forward<Backend>(),
           Backend::hybrid,
           unit_rule_of<typename detail::UnitsOf<Backend>::type>(options.sharded.min_num_params),
-          Precision::master_weights ? c10::ScalarType::Float : c10::ScalarType::Undefined};
+          Precision::master_weights ? c10::ScalarType::Float : c10::ScalarType::Undefined,
+          Placement::offloads_parameters ? offload : nullptr,
+          deferred,
+          state.device()};
       return std::make_unique<ShardedParallel>(std::move(module), state.communicator(), options.ddp,
                                                options.sharded, plan, wire);
     } else {

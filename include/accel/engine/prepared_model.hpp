@@ -35,6 +35,7 @@ class PreparedModel {
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) const {
     [[maybe_unused]] const auto synchronized = sync_batch_norm();
+    [[maybe_unused]] const auto recomputed = recomputing();
     if constexpr (autocasts) {
       const auto scope = autocast();
       return widened(module_->forward(std::forward<Arguments>(arguments)...));
@@ -48,8 +49,8 @@ class PreparedModel {
   /// Any member of the module: `model->encode(x)`. Under autocast the whole expression runs in its
   /// scope; results are as the module returns them.
   auto operator->() const {
-    if constexpr (Context::reduces || autocasts)
-      return Scoped{autocast(), sync_batch_norm(), module_.get()};
+    if constexpr (Context::reduces || Context::recomputes || autocasts)
+      return Scoped{autocast(), sync_batch_norm(), recomputing(), module_.get()};
     else
       return module_.get();
   }
@@ -64,10 +65,13 @@ class PreparedModel {
       std::conditional_t<Context::reduces, std::optional<SyncBatchNormScope>, Nothing>;
 
   using Cast = std::conditional_t<autocasts, AutocastScope, Nothing>;
+  using Recomputing =
+      std::conditional_t<Context::recomputes, detail::RecomputedUnits::Scope, Nothing>;
 
   struct Scoped {
     Cast scope;
     Synchronized synchronized;
+    Recomputing recomputing;
     Module* module;
     Module* operator->() const noexcept { return module; }
   };
@@ -75,6 +79,14 @@ class PreparedModel {
   [[nodiscard]] Cast autocast() const {
     if constexpr (autocasts)
       return {context_->state.device().type(), scalar_type(Precision::compute_type)};
+    else
+      return {};
+  }
+
+  /// What has the module's units run again in backward, where the placement says so.
+  [[nodiscard]] Recomputing recomputing() const {
+    if constexpr (Context::recomputes)
+      return Recomputing(context_->recomputed_units_of(*module_));
     else
       return {};
   }

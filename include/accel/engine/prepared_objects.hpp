@@ -11,6 +11,8 @@
 #include <accel/engine/accelerator_options.hpp>
 #include <accel/engine/check_finite.hpp>
 #include <accel/engine/ddp.hpp>
+#include <accel/engine/deferred_init.hpp>
+#include <accel/engine/recomputed_units.hpp>
 #include <accel/engine/sharded/sharded_parallel.hpp>
 
 #include <torch/nn/module.h>
@@ -30,9 +32,11 @@ namespace accel {
 struct OptimizerRecord {
   const void* optimizer = nullptr;  ///< whose it is
   std::function<void()> refresh;    ///< takes up groups that were added since
-  /// The fp32 copies that it steps, each with its 16-bit parameter; empty where it has none.
+  /// The fp32 copies that it steps, each with its 16-bit parameter; empty where it has none. Of what
+  /// is sharded only while it is whole.
   std::function<std::vector<std::pair<at::Tensor, at::Tensor>>()> masters;
   std::function<void(bool)> assemble;  ///< where parameters are sharded: into a whole, and back
+  std::function<void()> release;       ///< puts the model's parameters in the place of copies
   std::vector<at::Tensor> parameters;  ///< of the model, each once
   bool unscaled = false;               ///< in this window
   bool finite = true;                  ///< what unscaling found
@@ -49,19 +53,21 @@ struct OptimizerRecord {
 template <class Replica>
 struct ModelRecord {
   std::shared_ptr<torch::nn::Module> module;
-  std::vector<at::Tensor> parameters;      ///< each once
-  std::unique_ptr<Replica> replica{};      ///< where the backend reduces
-  std::unique_ptr<GradientWatch> watch{};  ///< from its first check_finite on
-  int suspended = 0;                       ///< scopes of no_sync that it is in
-  bool local = false;                      ///< has gradients of this window that were not reduced
-  int64_t reduced_at = 0;                  ///< the number of its last reduction
+  std::vector<at::Tensor> parameters;                     ///< each once
+  std::unique_ptr<Replica> replica{};                     ///< where the backend reduces
+  std::unique_ptr<GradientWatch> watch{};                 ///< from its first check_finite on
+  std::shared_ptr<detail::RecomputedUnits> recomputed{};  ///< where the placement recomputes
+  int suspended = 0;                                      ///< scopes of no_sync that it is in
+  bool local = false;      ///< has gradients of this window that were not reduced
+  int64_t reduced_at = 0;  ///< the number of its last reduction
 };
 
 /// The models and optimizers of an accelerator.
 template <class Replica>
 class PreparedObjects {
  public:
-  using MakeReplica = std::function<std::unique_ptr<Replica>(std::shared_ptr<torch::nn::Module>)>;
+  using MakeReplica = std::function<std::unique_ptr<Replica>(std::shared_ptr<torch::nn::Module>,
+                                                             const detail::DeferredTensors&)>;
 
   PreparedObjects(PartialState processes, const AcceleratorOptions& run_time)
       : state(std::move(processes)), options(run_time) {}
@@ -70,6 +76,13 @@ class PreparedObjects {
   AcceleratorOptions options;
   std::vector<ModelRecord<Replica>> models;
   std::vector<std::shared_ptr<OptimizerRecord>> optimizers;
+
+  /// The modules, in the order in which they were prepared.
+  [[nodiscard]] std::vector<std::shared_ptr<torch::nn::Module>> modules() const {
+    std::vector<std::shared_ptr<torch::nn::Module>> all;
+    for (const auto& model : models) all.push_back(model.module);
+    return all;
+  }
 
   /// Gives a module its place: device, dtype, and (where there is something to make a replica) the
   /// same values on every rank. A module that has its place already is left alone; one with other
@@ -168,8 +181,12 @@ class PreparedObjects {
   void begin_window();
   /// Clears all gradients, and forgets what was done to them.
   void clear_gradients();
-  /// Lets go of what was prepared. Sharded modules become whole: then every rank must call this.
-  void forget_objects();
+  /// A tensor that an optimizer stepped, and the parameter that it is a copy of.
+  using Copies = std::vector<std::pair<at::Tensor, at::Tensor>>;
+
+  /// Lets go of what was prepared, and returns the copies that optimizers had. Sharded modules become
+  /// whole: then every rank must call this.
+  Copies forget_objects();
 
   /// Makes sharded models and optimizers whole, to be saved or loaded. Every rank must call this.
   void assemble();

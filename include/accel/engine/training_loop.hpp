@@ -31,10 +31,10 @@
 namespace accel {
 
 /// The members of an accelerator that act on the current window.
-template <class Backend, class Precision, class Accumulation>
+template <class Backend, class Precision, class Accumulation, class Placement>
 class TrainingLoop {
  public:
-  using Shared = Context<Backend, Precision, Accumulation>;
+  using Shared = Context<Backend, Precision, Accumulation, Placement>;
   template <class Module>
   using Model = PreparedModel<Module, Precision, Shared>;
 
@@ -228,6 +228,15 @@ class TrainingLoop {
   {
     const auto* replica = shared_->replica_of(*model);
     return replica ? replica->report() : ShardingReport{};
+  }
+
+  /// What recomputed<...> has done with the units of a model so far. Local.
+  template <class Module>
+  [[nodiscard]] RecomputeReport recompute_report(const Model<Module>& model) const
+    requires(Placement::recomputes)
+  {
+    const auto units = shared_->recomputed_units_of(*model);
+    return units ? units->report() : RecomputeReport{};
   }
 
   /// Makes every parameter of a model the mean over the ranks of what they have, after steps inside

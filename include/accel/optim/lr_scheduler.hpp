@@ -100,6 +100,7 @@ class PreparedScheduler {
   }
 
   [[nodiscard]] Schedule& unwrap() const noexcept { return *schedule_; }
+  [[nodiscard]] const std::shared_ptr<Schedule>& shared() const noexcept { return schedule_; }
   Schedule* operator->() const noexcept { return schedule_.get(); }
 
  private:

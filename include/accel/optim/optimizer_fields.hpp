@@ -54,6 +54,16 @@ void visit_kind(const torch::optim::Optimizer& optimizer, Visitor&& visitor) {
   }
 }
 
+/// Whether visit_kind knows the optimizer's type.
+[[nodiscard]] inline bool is_known_kind(const torch::optim::Optimizer& optimizer) {
+  try {
+    visit_kind(optimizer, [](auto) {});
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 /// `field(name, value)` for each option of a group, in place.
 template <class Options, class Field>
 void visit_options(Options& options, Field&& field) {

@@ -25,4 +25,12 @@ void give_wholes(torch::optim::Optimizer& optimizer, const std::vector<at::Tenso
 /// Back from `give_wholes`: pieces of what the optimizer holds now.
 void take_pieces(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& parameters);
 
+/// Has the state that an optimizer keeps for `from` be that of `to`, in fp32 where `to` is and the
+/// state was of 16 bits. Does nothing where there is none.
+void move_state(torch::optim::Optimizer& optimizer, const at::Tensor& from, const at::Tensor& to);
+
+/// Casts the floating-point state of an optimizer, but for fp64, to a type; of a kind that is not
+/// known, nothing.
+void cast_state(torch::optim::Optimizer& optimizer, c10::ScalarType type);
+
 }  // namespace accel::detail

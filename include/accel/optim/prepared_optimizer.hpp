@@ -9,9 +9,12 @@
 
 #include <accel/engine/context.hpp>
 #include <accel/optim/fused.hpp>
+#include <accel/optim/offloaded_state.hpp>
 #include <accel/optim/optimizer_pieces.hpp>
 
+#include <exception>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -57,6 +60,9 @@ class OptimizerKernel {
   }
 
   [[nodiscard]] Optimizer& optimizer() const noexcept { return *optimizer_; }
+  [[nodiscard]] const std::shared_ptr<Optimizer>& shared_optimizer() const noexcept {
+    return optimizer_;
+  }
   [[nodiscard]] OptimizerRecord& record() const noexcept { return *record_; }
   [[nodiscard]] const std::shared_ptr<OptimizerRecord>& shared_record() const noexcept {
     return record_;
@@ -97,7 +103,34 @@ class OptimizerKernel {
       detail::give_wholes(*optimizer_, record_->parameters);
     else
       detail::take_pieces(*optimizer_, record_->parameters);
-    whole_ = whole;
+    whole_ = whole;  // pieces of state that are in memory now are moved by the next step
+  }
+
+  /// From now on state waits in a file.
+  void offload_to(std::shared_ptr<detail::OffloadFile> file)
+    requires(shards)
+  {
+    offloaded_.emplace(std::move(file));
+    offloaded_->move(*optimizer_);
+  }
+
+  /// Gives the optimizer back: of the model's parameters again, where it had copies of them, with the
+  /// state as it is. Pieces are to be assembled first.
+  void release() {
+    size_t next = 0;
+    for (auto& group : optimizer_->param_groups())
+      for (auto& own : group.params()) {
+        if (next == record_->parameters.size())
+          break;  // what was added since is the model's already
+        const auto& parameter = record_->parameters[next++];
+        if (own.is_same(parameter)) continue;
+        detail::move_state(*optimizer_, own, parameter);
+        own = parameter;
+      }
+    record_->parameters.clear();
+    masters_.clear();
+    groups_ = 0;
+    whole_ = false;
   }
 
   void step() {
@@ -105,10 +138,10 @@ class OptimizerKernel {
     if constexpr (has_masters) gradients_to_masters();
     // Pieces get what the user has made of the gradients since they were reduced.
     if constexpr (shards) (void)detail::follow_user_gradients(record_->parameters);
-    if constexpr (has_fused_kernel<Optimizer>)
-      fused_step(*optimizer_, scratch_);
+    if (offloaded_)
+      offloaded_->step(*optimizer_, [this] { step_optimizer(); });
     else
-      static_cast<torch::optim::Optimizer&>(*optimizer_).step();
+      step_optimizer();
     if constexpr (has_masters) masters_to_parameters();
     if constexpr (shards) detail::refresh_wholes(record_->parameters);
     // Inside one long autocast region the casts of the old weights would be taken for the new ones.
@@ -134,6 +167,13 @@ class OptimizerKernel {
   }
 
  private:
+  void step_optimizer() {
+    if constexpr (has_fused_kernel<Optimizer>)
+      fused_step(*optimizer_, scratch_);
+    else
+      static_cast<torch::optim::Optimizer&>(*optimizer_).step();
+  }
+
   [[nodiscard]] std::vector<std::pair<at::Tensor, at::Tensor>> known_pairs() const {
     std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
     if constexpr (has_masters)
@@ -151,6 +191,7 @@ class OptimizerKernel {
   /// too.
   void make_master(at::Tensor& parameter) {
     auto master = parameter.detach().to(at::kFloat).requires_grad_(parameter.requires_grad());
+    detail::move_state(*optimizer_, parameter, master);
     masters_.push_back({parameter, master, parameter._version(), master._version()});
     parameter = master;
   }
@@ -204,6 +245,7 @@ class OptimizerKernel {
   bool whole_ = false;  ///< not of pieces, for a while
   std::vector<Master> masters_;
   FusedScratch scratch_;
+  std::optional<detail::OffloadedState> offloaded_;
 };
 
 /// What `prepare` returns for an optimizer. Copies share it.
@@ -230,7 +272,10 @@ class PreparedOptimizer {
       kernel_->record().stepped = true;
     }
     if constexpr (!Precision::needs_scaler) kernel_->record().skipped = false;
-    context_->step.step(*kernel_, *context_);
+    if constexpr (Context::offloads)
+      step_or_tell();
+    else
+      context_->step.step(*kernel_, *context_);
     if (!context_->inside() && context_->step.sync_gradients()) context_->share_buffers();
   }
 
@@ -246,12 +291,25 @@ class PreparedOptimizer {
 
   /// The user's optimizer.
   [[nodiscard]] Optimizer& unwrap() const noexcept { return kernel_->optimizer(); }
+  [[nodiscard]] const std::shared_ptr<Optimizer>& shared() const noexcept {
+    return kernel_->shared_optimizer();
+  }
   Optimizer* operator->() const noexcept { return &kernel_->optimizer(); }
   [[nodiscard]] std::vector<torch::optim::OptimizerParamGroup>& param_groups() const noexcept {
     return kernel_->optimizer().param_groups();
   }
 
  private:
+  /// A disk may be full on one rank's host only.
+  void step_or_tell() {
+    try {
+      context_->step.step(*kernel_, *context_);
+    } catch (const std::exception& failure) {
+      context_->state.communicator().leave_word(failure.what());
+      throw;
+    }
+  }
+
   std::shared_ptr<Kernel> kernel_;
   std::shared_ptr<Context> context_;
 };

@@ -92,12 +92,12 @@ concept ReducesOncePerWindow =
                   "use ddp or sharded<zero1>, or accumulate(), right with every backend",
                   Backend>;
 
-/// Shards that lie elsewhere than on the device are not part of this release.
+/// Shards that lie elsewhere than on a GPU are not part of this release.
 template <class Placement>
 concept OffloadsInThisRelease =
-    !(Placement::offloads_optimizer_state || Placement::offloads_parameters) ||
-    detail::unmet<"accel: offload<...> needs an engine that this release does not have; "
-                  "use the same placement without it",
+    !Placement::offloads_optimizer_state || Placement::device != device_kind::cuda ||
+    detail::unmet<"accel: offload<...> needs tensors on the CPU in this release; "
+                  "use on<cpu, offload<...>>, which keeps them in a file on a disk",
                   Placement>;
 
 /// The engine of lazy backends is part of this release.
@@ -107,17 +107,8 @@ concept RecordsInThisRelease =
                                     "use single on<cpu> or on<cuda>",
                                     Backend>;
 
-/// The engine of recomputation is part of this release.
-template <class Placement>
-concept RecomputesInThisRelease =
-    !Placement::recomputes ||
-    detail::unmet<"accel: recomputed<...> needs an engine that this release does not have; "
-                  "use the same placement without it",
-                  Placement>;
-
 /// Policies that go together and that this release can also run.
 template <class Backend, class Placement>
-concept HasEngine = RecordsInThisRelease<Backend> && OffloadsInThisRelease<Placement> &&
-                    RecomputesInThisRelease<Placement>;
+concept HasEngine = RecordsInThisRelease<Backend> && OffloadsInThisRelease<Placement>;
 
 }  // namespace accel

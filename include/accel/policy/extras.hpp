@@ -5,11 +5,11 @@
 // in compatible.hpp.
 //
 // When to use which
-//   offload<optimizer_state>              the optimizer state does not fit on the device
-//   offload<optimizer_state, parameters>  nor do the parameters. They wait in host memory or, an
-//                                         option, in a file on disk; on<cpu> the file is the use
+//   offload<optimizer_state>              the optimizer state does not fit into memory: on<cpu> it
+//                                         waits in files on a disk (AcceleratorOptions::offload)
+//   offload<optimizer_state, parameters>  nor do the parameters
 //   recomputed<Units>                     activations do not fit: a unit keeps its inputs only, and
-//                                         runs again in backward
+//                                         runs again in backward; with every eager backend
 #pragma once
 
 #include <accel/detail/fact.hpp>
@@ -87,6 +87,22 @@ struct recomputed {
   static constexpr bool offloads_parameters = false;
   static constexpr bool recomputes = true;
 };
+
+namespace detail {
+
+/// The units of the extra that recomputes; wrap_auto where none says which.
+template <class... Extras>
+struct RecomputedUnitsOf {
+  using type = wrap_auto;
+};
+template <class First, class... Rest>
+struct RecomputedUnitsOf<First, Rest...> : RecomputedUnitsOf<Rest...> {};
+template <class Units, class... Rest>
+struct RecomputedUnitsOf<recomputed<Units>, Rest...> {
+  using type = Units;
+};
+
+}  // namespace detail
 
 /// No two extras speak of the same thing, which would leave open which of them holds.
 template <class... Extras>

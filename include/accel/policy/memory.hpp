@@ -9,9 +9,11 @@
 #pragma once
 
 #include <accel/policy/backend.hpp>
+#include <accel/policy/placement.hpp>
 #include <accel/policy/precision.hpp>
 
 #include <cstdint>
+#include <utility>
 
 namespace accel {
 
@@ -37,6 +39,7 @@ struct RankMemory {
   double gradients = 0;
   double optimizer_state = 0;  ///< with the fp32 copies of 16-bit parameters that are whole
   double in_step = 0;          ///< units that are whole for a while, gradients that travel
+  double offloaded = 0;        ///< what waits elsewhere: not in memory but for a moment
   [[nodiscard]] constexpr double at_rest() const {
     return parameters + gradients + optimizer_state;
   }
@@ -51,10 +54,10 @@ constexpr double element_bytes(element_type type) {
 
 }  // namespace detail
 
-/// What `Backend` and `Precision` ask of each rank, but for padding (less than 16 elements a
+/// What `Backend`, `Precision` and the offload of `Placement` ask of each rank, but for padding (less than 16 elements a
 /// parameter and 16 a rank and unit) and small change. For collectives over shared memory, a unit
 /// less in a step: it counts what Gloo receives.
-template <BackendPolicy Backend, PrecisionPolicy Precision>
+template <BackendPolicy Backend, PrecisionPolicy Precision, PlacementPolicy Placement = on<cpu>>
 constexpr RankMemory rank_memory(const ModelSize& model, const JobSize& job) {
   constexpr bool shards = Backend::shards_optimizer_state;
   constexpr double value = detail::element_bytes(Precision::parameter_type);
@@ -72,6 +75,10 @@ constexpr RankMemory rank_memory(const ModelSize& model, const JobSize& job) {
   memory.optimizer_state = stepped * static_cast<double>(job.optimizer_numbers) * part;
   if (Precision::master_weights && !Backend::shards_parameters)
     memory.optimizer_state += stepped * part;
+
+  if (Placement::offloads_optimizer_state)
+    memory.offloaded += std::exchange(memory.optimizer_state, 0.0);
+  if (Placement::offloads_parameters) memory.offloaded += std::exchange(memory.parameters, 0.0);
 
   if (Backend::shards_parameters)
     memory.in_step += value * (detail::reshards_after_forward<Backend>() ? 2 * unit : all);

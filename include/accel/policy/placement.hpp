@@ -29,7 +29,8 @@ namespace accel {
 ///  - `device_kind device`: where computation happens.
 ///  - `bool offloads_optimizer_state`, `bool offloads_parameters`: these wait in host memory or in
 ///    a file.
-///  - `bool recomputes`: activations are computed again in backward.
+///  - `bool recomputes`: activations are computed again in backward, of the units that
+///    `recomputed_units` (a policy of units; wrap_auto without it) finds.
 template <class Placement>
 concept HasPlacementFacts = std::is_empty_v<Placement> && detail::Named<Placement> && requires {
   requires std::same_as<typename Placement::axis, placement_axis>;
@@ -110,6 +111,7 @@ struct on {
   static constexpr bool offloads_optimizer_state = (Extras::offloads_optimizer_state || ...);
   static constexpr bool offloads_parameters = (Extras::offloads_parameters || ...);
   static constexpr bool recomputes = (Extras::recomputes || ...);
+  using recomputed_units = typename detail::RecomputedUnitsOf<Extras...>::type;
 };
 
 }  // namespace accel

@@ -8,12 +8,14 @@
 // expect: accel: accumulate[(]models..., body[)] needs models that prepare returned before its body
 // expect: accel: accumulate[(]models..., body[)] needs a body that takes no arguments
 // expect: accel: backward[(]loss_sum, count[)] needs a whole number as its count
+// expect: accel: convert<Other> needs an Accelerator<...>; use the type that the training goes on
+// expect: accel: convert needs what prepare returned; use the accelerator's handles of models
 // expect: accel: default_collate needs tensors, numbers, strings, or containers and structs of them
 // expect: accel: a struct is collated into a batch of its own type, so its members need the type
 // expect: accel: a loader needs a dataset with size[(][)] and get[(]index[)], get_batch[(]indices[)] or
 // expect: accel: a sampler needs size[(][)] and order[(]epoch[)] or order[(]epoch, seed[)], which gives
-// expect: accel: a collate function needs to be callable with the std::vector of samples that the dataset gives
-// expect: accel: a collate function needs to be callable with the std::vector of samples that the stream gives
+// expect: accel: a collate function of a dataset needs to take a std::vector of samples;
+// expect: accel: a collate function of a stream needs to take a std::vector of samples;
 // expect: accel: a stream needs next[(][)] that returns a std::optional of a sample that can be
 // expect: accel: a slice function needs to take the batch of all ranks and a RowRange, and
 // expect: accel: as_stream needs a dataset that gives samples one by one, and
@@ -65,6 +67,7 @@ void train(torch::nn::Linear net, const at::Tensor& loss) {
   accel::Accelerator<> accelerator;
   auto model = accelerator.prepare(net);
   accelerator.accumulate(model, [&] { accelerator.backward(loss, 3); });
+  auto [next, handles] = accelerator.convert<accel::Accelerator<accel::ddp>>(model);
   auto sum = [](std::vector<int> samples) { return samples.size(); };
   const std::vector<int> numbers{1, 2};
   (void)accel::data_loader(numbers, Backwards(), {}, sum);
@@ -80,6 +83,8 @@ void train(torch::nn::Linear net, const at::Tensor& loss) {
   accelerator.accumulate(net, [] {});
   accelerator.accumulate(model, [](int micro_batch) { return micro_batch; });
   accelerator.backward(loss, 3.0);
+  (void)accelerator.convert<accel::ddp>(model);
+  (void)accelerator.convert<accel::Accelerator<accel::ddp>>(net);
   (void)accel::default_collate(std::vector<Opaque>());
   (void)accel::default_collate(std::vector<Kilometres>());
   (void)accel::DataLoader<Opaque>(nullptr);

@@ -4,6 +4,7 @@
 // Random numbers of two ranks. Run under accel-launch, as processes: LibTorch's default generator is
 // one for all threads of a process.
 #include "support/launched_ranks.hpp"
+#include "support/many_layers.hpp"
 
 #include <accel/accel.hpp>
 
@@ -59,4 +60,28 @@ TEST_CASE(
   accel::set_seed(7);  // as Accelerate's set_seed: one seed, one mask
   const auto shared = masks(accelerator);
   CHECK(torch::equal(shared[0], shared[1]));
+}
+
+TEST_CASE("sharded, each rank has its part of what rank 0 would have constructed") {
+  const auto& state = processes();
+  torch::manual_seed(3);
+  accel::test::Many plain;
+  const auto expected = accel::test::values_of(*plain);
+  const auto check = [&]<class Backend>(Backend) {
+    INFO(Backend::name);
+    torch::manual_seed(3 + static_cast<uint64_t>(state.process_index()));  // rank 0's counts
+    auto net = accel::deferred_init([] { return accel::test::Many(); });
+    const auto next = torch::rand({3});
+    accel::Accelerator<Backend, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>>
+        accelerator(state);
+    auto model = accelerator.prepare(net);
+    accelerator.free_memory();
+    CHECK(accel::test::same(accel::test::values_of(*net), expected));
+    torch::manual_seed(3 + static_cast<uint64_t>(state.process_index()));
+    CHECK(at::equal(torch::rand({3}), next));
+  };
+  check(accel::sharded<accel::zero3>());
+  check(accel::sharded<accel::fsdp_zero2>());
+  check(accel::sharded<accel::zero2>());
+  check(accel::ddp());
 }

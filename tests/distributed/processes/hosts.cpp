@@ -92,7 +92,8 @@ TEST_CASE("ranks of two hosts share memory inside each, and send one share a ran
   CHECK(gathered < 4.6);
 }
 
-TEST_CASE("with a rank a host there is nothing to share, and the group is Gloo's", "[.][one_a_host]") {
+TEST_CASE("with a rank a host there is nothing to share, and the group is Gloo's",
+          "[.][one_a_host]") {
   const auto group = processes().communicator().group();
   REQUIRE(processes().num_processes() == 2);
   CHECK(group->getBackend(c10::kCPU)->getBackendName() == "gloo");
@@ -116,8 +117,8 @@ TEST_CASE("a model trains over two hosts as on one process", "[one_a_host]") {
   auto [model, optimizer] = accelerator.prepare(together, sgd);
   for (int step = 0; step < 4; ++step) {
     const auto batch = torch::randn({16, 20});
-    const auto own = batch.chunk(accelerator.num_processes())[static_cast<std::size_t>(
-        accelerator.process_index())];
+    const auto own = batch.chunk(
+        accelerator.num_processes())[static_cast<std::size_t>(accelerator.process_index())];
     sgd_alone.zero_grad();
     alone->forward(batch).square().mean().backward();
     sgd_alone.step();

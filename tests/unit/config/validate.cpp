@@ -119,7 +119,12 @@ TEST_CASE("FSDP, DeepSpeed and the mesh") {
   check_rule(deepspeed("deepspeed_config_file: ds.json"), "deepspeed_config_file names 'ds.json'",
              "into deepspeed_config", deepspeed("zero_stage: 2"));
   check_rule(deepspeed("offload_optimizer_device: nvme"), "offload_optimizer_device is nvme",
-             "set it to cpu", deepspeed("offload_optimizer_device: cpu"));
+             "set offload_optimizer_nvme_path to one on a disk",
+             deepspeed("offload_optimizer_device: nvme, offload_optimizer_nvme_path: /data"));
+  check_rule(deepspeed("offload_optimizer_nvme_path: /a, offload_param_nvme_path: /b"),
+             "offload_optimizer_nvme_path is '/a' and offload_param_nvme_path is '/b'",
+             "set them to the same",
+             deepspeed("offload_optimizer_nvme_path: /a, offload_param_nvme_path: /a"));
   check_rule(deepspeed("zero_stage: 2, offload_param_device: cpu, offload_optimizer_device: cpu"),
              "offload_param_device is cpu, but zero_stage is 2", "or offload_param_device to none",
              deepspeed("zero_stage: 3, offload_param_device: cpu, offload_optimizer_device: cpu"));

@@ -75,7 +75,10 @@ TEST_CASE("accel-estimate prints the bytes of every strategy, and what fits") {
   INFO(run.output);
   REQUIRE(run.status == 0);
   const auto strategies = nlohmann::json::parse(run.output).at("strategies");
-  CHECK(strategies.size() == 5);
+  CHECK(strategies.size() == 7);
+  const auto& on_disk = strategies.at("sharded<zero3> offload<optimizer_state, parameters>");
+  CHECK(on_disk.at("offloaded") == 3000);
+  CHECK(on_disk.at("peak") == 1000 + 2 * 400 + 4 * 400);
   CHECK(strategies.at("ddp").at("peak") == 16000);
   CHECK(strategies.at("ddp").at("fits") == false);
   CHECK(strategies.at("sharded<zero3>").at("parameters") == 1000);

@@ -7,6 +7,8 @@
 // between, whatever reads it without an operation is told so by an exception, not by garbage.
 #pragma once
 
+#include <accel/engine/offload_file.hpp>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/Allocator.h>
@@ -30,6 +32,10 @@ struct EngineScope {
   at::NoGradGuard no_grad{};
   c10::impl::ExcludeDispatchKeyGuard excluded{sharded_key};
 };
+
+/// Whether a storage throws where its memory is asked for. It can be told to, with a message, by
+/// `release_data_and_set_meta_custom_data_ptr_error_msg_`, and not to stop again.
+[[nodiscard]] bool& throws_on_access(c10::StorageImpl& storage);
 
 /// What a storage of the engine holds.
 enum class FlatKind : unsigned char {
@@ -60,6 +66,10 @@ class FlatStorage {
 
   /// Gives it memory of its own, uninitialised and hidden; `spare` if that is some of its size.
   void allocate(c10::DataPtr spare = {});
+  /// Gives it zeros in a file.
+  void allocate_in(OffloadFile& file);
+  /// Where its memory is in a file, takes the pages out of this process until the next access.
+  void drop_pages() const;
   /// Gives it memory of somebody else's, which `holder` keeps.
   void alias(const at::Tensor& holder);
   /// Takes the memory away, and returns it.

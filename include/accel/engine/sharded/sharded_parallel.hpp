@@ -9,8 +9,10 @@
 
 #include <accel/comm/communicator.hpp>
 #include <accel/engine/ddp.hpp>
+#include <accel/engine/deferred_init.hpp>
 #include <accel/engine/gradient_wire.hpp>
 #include <accel/engine/gradients.hpp>
+#include <accel/engine/offload_file.hpp>
 #include <accel/engine/sharded/unit_rules.hpp>
 #include <accel/policy/backend.hpp>
 
@@ -52,6 +54,9 @@ struct ShardingPlan {
   UnitRule units{};
   c10::ScalarType master_type = c10::ScalarType::Undefined;  ///< of the shards; undefined: as the
                                                              ///< parameters
+  std::shared_ptr<detail::OffloadFile> file{};  ///< where shards of parameters wait; null: memory
+  detail::DeferredTensors deferred{};           ///< what has no values yet,
+  c10::Device device = c10::kCPU;               ///< and where it is to have them
 };
 
 /// What a rank holds of a sharded model at rest, and what moved, in bytes.
@@ -62,6 +67,7 @@ struct ShardingReport {
   int64_t largest_unit = 0;      ///< bytes of the largest unit when it is whole
   int64_t gathers = 0;           ///< of units so far
   int64_t prefetched = 0;        ///< of these, started before they were needed
+  int64_t received = 0;          ///< bytes of other ranks' so far: parameters and gradients
 };
 
 /// Keeps one module split over the ranks. On one process everything is whole, and nothing is sent.
@@ -112,9 +118,10 @@ class ShardedParallel {
  private:
   struct Parts;
   void require_shardable() const;
+  void fill(const detail::DeferredTensors& deferred);
   void shard(const ShardingPlan& plan);
   void add_unit(const std::string& name, const std::vector<NamedParameter>& named,
-                c10::ScalarType master_type, bool resident);
+                const ShardingPlan& plan);
   [[nodiscard]] int group_size(const ShardingPlan& plan) const;
 
   std::shared_ptr<torch::nn::Module> module_;

@@ -31,6 +31,7 @@ struct GatherCounts {
   int64_t gathers = 0;     ///< of parameters
   int64_t prefetched = 0;  ///< of these, started before they were needed
   int64_t gradient_gathers = 0;
+  int64_t received = 0;  ///< bytes of other ranks' shards
   bool operator==(const GatherCounts&) const = default;
 };
 

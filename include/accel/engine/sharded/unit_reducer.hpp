@@ -36,6 +36,8 @@ class UnitReducer {
   void finish();
   /// Waits for what was started, and forgets it.
   void abandon();
+  /// Bytes of other ranks' gradients so far, inside a replica.
+  [[nodiscard]] int64_t received() const noexcept { return received_; }
 
  private:
   struct State {
@@ -69,6 +71,7 @@ class UnitReducer {
   size_t next_ = 0;                ///< in the order
   bool learned_ = false;
   bool armed_ = false;
+  int64_t received_ = 0;
   std::deque<Unit*> flying_;
   at::Tensor spare_;  ///< for the parts of the next unit of that size
   std::vector<std::pair<torch::autograd::Node*, uintptr_t>> hooks_;

@@ -51,6 +51,13 @@ void TrainingState::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optim
   optimizers_.push_back({std::move(optimizer), std::move(parameters)});
 }
 
+void TrainingState::take_values(const TrainingState& other) {
+  for (const auto& value : other.values_)
+    if (value.first != "scaler" &&
+        std::ranges::none_of(values_, [&](const auto& own) { return own.first == value.first; }))
+      values_.push_back(value);
+}
+
 void TrainingState::forget_prepared() {
   models_.clear();
   optimizers_.clear();

@@ -81,7 +81,8 @@ constexpr Key table[] = {
         "what is sharded (the older form; decides if it is set)",
         {.variables = {"FSDP_SHARDING_STRATEGY"}, .numbered = true}),
     key<&C::fsdp, &F::offload_params>("fsdp_config.fsdp_offload_params",
-                                      "keep parameters and optimizer state in host memory",
+                                      "keep parameters and optimizer state off the device; on the "
+                                      "CPU in files of AcceleratorOptions::offload.folder",
                                       {.variables = {"FSDP_OFFLOAD_PARAMS"}}),
     key<&C::fsdp, &F::auto_wrap_policy>("fsdp_config.fsdp_auto_wrap_policy",
                                         "how the units are found that are gathered one by one",
@@ -138,10 +139,11 @@ constexpr Key table[] = {
         "deepspeed_config.offload_param_device", "where the parameters are kept",
         {.variables = {"ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE"}}),
     key<&C::deepspeed, &D::offload_optimizer_nvme_path>(
-        "deepspeed_config.offload_optimizer_nvme_path", "folder for offload to disk",
-        {.kept = true}),
-    key<&C::deepspeed, &D::offload_param_nvme_path>("deepspeed_config.offload_param_nvme_path",
-                                                    "folder for offload to disk", {.kept = true}),
+        "deepspeed_config.offload_optimizer_nvme_path",
+        "folder on a disk for what is offloaded; the same for both"),
+    key<&C::deepspeed, &D::offload_param_nvme_path>(
+        "deepspeed_config.offload_param_nvme_path",
+        "folder on a disk for what is offloaded; the same for both"),
     key<&C::deepspeed, &D::gradient_accumulation_steps>(
         "deepspeed_config.gradient_accumulation_steps",
         "as the key of the top level, which Accelerate reads here only",

@@ -15,9 +15,17 @@ std::vector<std::string> config_notes(const Config& config) {
   static const Config standard;
   std::vector<std::string> notes;
   std::vector<std::string_view> unused;
+  // Units are found by FSDP's keys whatever they are for.
+  const bool has_units =
+      config.distributed_type == DistributedType::deepspeed || config.activation_checkpointing;
+  const auto is_of_units = [](const auto& key) {
+    return key.leaf() == "fsdp_auto_wrap_policy" || key.leaf() == "fsdp_min_num_params" ||
+           key.leaf() == "fsdp_transformer_layer_cls_to_wrap";
+  };
   for (const auto& key : config_keys()) {
     const bool elsewhere =
-        (key.section() == "fsdp_config" && config.distributed_type != DistributedType::fsdp) ||
+        (key.section() == "fsdp_config" && config.distributed_type != DistributedType::fsdp &&
+         !(has_units && is_of_units(key))) ||
         (key.section() == "deepspeed_config" &&
          config.distributed_type != DistributedType::deepspeed);
     if ((key.kept || elsewhere) && key.get(config) != key.get(standard))

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -186,14 +187,23 @@ class Rules {
             "zero_stage and the offload devices into deepspeed_config",
             detail::in_quotes(*d.config_file));
     }
-    for (const auto& [name, device] :
-         {std::pair("offload_optimizer_device", d.offload_optimizer_device),
-          std::pair("offload_param_device", d.offload_param_device)}) {
-      if (device == OffloadDevice::nvme) {
-        fault("{} is nvme, which is an option of the offloading engine and not of the strategy; "
-              "set it to cpu",
-              name);
+    for (const auto& [name, device, path] :
+         {std::tuple("offload_optimizer", d.offload_optimizer_device,
+                     d.offload_optimizer_nvme_path),
+          std::tuple("offload_param", d.offload_param_device, d.offload_param_nvme_path)}) {
+      if (device == OffloadDevice::nvme && !path) {
+        fault("{}_device is nvme, but nothing says in which folder; set {}_nvme_path to one on a "
+              "disk",
+              name, name);
       }
+    }
+    if (d.offload_optimizer_nvme_path && d.offload_param_nvme_path &&
+        *d.offload_optimizer_nvme_path != *d.offload_param_nvme_path) {
+      fault(
+          "offload_optimizer_nvme_path is {} and offload_param_nvme_path is {}, and accel has one "
+          "folder for both; set them to the same",
+          detail::in_quotes(*d.offload_optimizer_nvme_path),
+          detail::in_quotes(*d.offload_param_nvme_path));
     }
     if (d.offload_param_device != OffloadDevice::none && d.zero_stage < 3) {
       fault("offload_param_device is {}, but zero_stage is {}, which shards no parameters; set "

@@ -61,8 +61,8 @@ LoaderState LoaderCursor::state() const {
 void LoaderCursor::load_state(const LoaderState& state) {
   using detail::fail;
   const std::int64_t least_samples = kind_ == LoaderKind::dataset ? 0 : -1;
-  if (state.epoch < 0 || state.epoch > last_epoch || state.batches_yielded < 0 || state.samples < least_samples ||
-      state.total_batch_size < 1)
+  if (state.epoch < 0 || state.epoch > last_epoch || state.batches_yielded < 0 ||
+      state.samples < least_samples || state.total_batch_size < 1)
     fail(ErrorCategory::checkpoint,
          "the saved position of a loader is damaged: epoch {}, batches {}, samples {}, total batch "
          "size {}",

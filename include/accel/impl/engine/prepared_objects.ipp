@@ -55,10 +55,15 @@ void PreparedObjects<Replica>::adopt(const std::shared_ptr<torch::nn::Module>& m
                    "accel: rank {}: the models {} and {} share parameters, and each model's are "
                    "reduced apart; prepare one module that holds both",
                    state.process_index(), other.module->name(), module->name());
-  if (place) module->to(state.device());
+  auto deferred = detail::deferred_tensors(*module);
+  if constexpr (!is_sharding<Replica>) {
+    if (!deferred.empty()) materialize(*module);
+    deferred.clear();
+  }
+  if (place && deferred.empty()) module->to(state.device());
   if (type != c10::ScalarType::Float) cast_floating_(*module, type);
   ModelRecord<Replica> record{module, std::move(parameters)};
-  if (make) record.replica = make(module);
+  if (make) record.replica = make(module, deferred);
   models.push_back(std::move(record));
   if constexpr (is_sharding<Replica>)
     if (assembled_here)
@@ -386,15 +391,22 @@ void PreparedObjects<Replica>::clear_gradients() {
 }
 
 template <class Replica>
-void PreparedObjects<Replica>::forget_objects() {
+auto PreparedObjects<Replica>::forget_objects() -> Copies {
   armed_.clear();
-  if constexpr (is_sharding<Replica>) {
+  if constexpr (is_sharding<Replica>)
     for (const auto& optimizer : optimizers)
       if (optimizer->assemble) optimizer->assemble(true);
-    for (auto& model : models) model.replica->unshard();
+  Copies copies;
+  for (const auto& optimizer : optimizers) {
+    if (optimizer->masters)
+      for (auto& pair : optimizer->masters()) copies.push_back(std::move(pair));
+    if (optimizer->release) optimizer->release();
   }
+  if constexpr (is_sharding<Replica>)
+    for (auto& model : models) model.replica->unshard();
   models.clear();
   optimizers.clear();
+  return copies;
 }
 
 template <class Replica>

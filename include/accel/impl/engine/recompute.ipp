@@ -4,6 +4,7 @@
 
 #include <accel/detail/error.hpp>
 #include <accel/engine/autocast.hpp>
+#include <accel/engine/random_state.hpp>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -11,56 +12,13 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
-#include <mutex>
+#include <optional>
 
 namespace accel::detail {
 
 namespace {
 
 using torch::autograd::variable_list;
-
-/// The default generators that a function on some devices may draw from, as they are.
-class RandomState {
- public:
-  explicit RandomState(const std::vector<at::Tensor>& inputs) {
-    remember(at::Device(at::kCPU));
-    for (const auto& input : inputs)
-      if (input.defined() && !input.is_cpu()) remember(input.device());
-  }
-  void restore() const {
-    for (const auto& [device, state] : states_) {
-      auto generator = at::globalContext().defaultGenerator(device);
-      const std::scoped_lock lock(generator.mutex());
-      generator.set_state(state);
-    }
-  }
-  [[nodiscard]] RandomState now() const {
-    RandomState other;
-    for (const auto& [device, state] : states_) other.remember(device);
-    return other;
-  }
-
- private:
-  RandomState() = default;
-  void remember(at::Device device) {
-    for (const auto& known : states_)
-      if (known.first == device) return;
-    auto generator = at::globalContext().defaultGenerator(device);
-    const std::scoped_lock lock(generator.mutex());
-    states_.emplace_back(device, generator.get_state());
-  }
-  std::vector<std::pair<at::Device, at::Tensor>> states_;
-};
-
-/// Autocast of the two devices that have it, as it is.
-struct AutocastState {
-  struct OfDevice {
-    c10::DeviceType device;
-    bool enabled = at::autocast::is_autocast_enabled(device);
-    c10::ScalarType type = at::autocast::get_autocast_dtype(device);
-  };
-  OfDevice cpu{at::kCPU}, cuda{at::kCUDA};
-};
 
 /// Runs the function again, and its backward.
 struct Recomputed : torch::autograd::Node {
@@ -94,12 +52,7 @@ struct Recomputed : torch::autograd::Node {
     }
     variable_list outputs;
     {
-      const auto before = random->now();
-      random->restore();
-      struct Back {
-        const RandomState& state;
-        ~Back() { state.restore(); }
-      } const back{before};
+      const RandomStateScope then(*random);
       const at::AutoGradMode recording(true);
       const AutocastScope on_cpu(autocast.cpu.device, autocast.cpu.type, autocast.cpu.enabled);
       const AutocastScope on_cuda(autocast.cuda.device, autocast.cuda.type, autocast.cuda.enabled);
@@ -125,7 +78,7 @@ struct Recomputed : torch::autograd::Node {
 std::vector<at::Tensor> recompute(TensorFunction function, const std::vector<at::Tensor>& inputs) {
   if (!at::GradMode::is_enabled()) return function(inputs);
   auto node = std::make_shared<Recomputed>();
-  node->random.emplace(inputs);
+  node->random.emplace(devices_of(inputs));
   std::vector<at::Tensor> outputs;
   {
     const at::NoGradGuard no_grad;

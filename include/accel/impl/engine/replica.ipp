@@ -39,6 +39,8 @@ void broadcast_module(const Communicator& communicator,
   std::vector<at::Tensor> state;
   for (const auto& [name, tensor] : parameters) state.push_back(tensor.detach());
   for (const auto& buffer : module.buffers()) state.push_back(buffer.detach());
+  // What has no values yet gets them from a recipe.
+  std::erase_if(state, [](const at::Tensor& tensor) { return tensor.is_meta(); });
   communicator.broadcast_coalesced_(state, 0);
 }
 

@@ -60,6 +60,39 @@ void split(torch::optim::Optimizer& optimizer, at::Tensor& slot, const at::Tenso
 
 }  // namespace
 
+void move_state(torch::optim::Optimizer& optimizer, const at::Tensor& from, const at::Tensor& to) {
+  auto& all = optimizer.state();
+  const auto place = all.find(from.unsafeGetTensorImpl());
+  if (place == all.end()) return;
+  const bool widens =
+      c10::isReducedFloatingType(from.scalar_type()) && to.scalar_type() == at::kFloat;
+  if (widens) {
+    visit_kind(optimizer, [&](auto kind) {
+      move_state(optimizer, kind, from, to, [](const char*, const at::Tensor& value) {
+        return c10::isReducedFloatingType(value.scalar_type()) ? value.to(at::kFloat) : value;
+      });
+    });
+    return;
+  }
+  auto state = std::move(place->second);
+  all.erase(place);
+  all[to.unsafeGetTensorImpl()] = std::move(state);
+}
+
+void cast_state(torch::optim::Optimizer& optimizer, c10::ScalarType type) {
+  if (!is_known_kind(optimizer)) return;
+  for (auto* slot : slots_of(optimizer)) {
+    if (!has_state(optimizer, *slot)) continue;
+    visit_kind(optimizer, [&](auto kind) {
+      move_state(optimizer, kind, *slot, *slot, [&](const char*, const at::Tensor& value) {
+        const bool casts =
+            value.scalar_type() == at::kFloat || c10::isReducedFloatingType(value.scalar_type());
+        return casts ? value.to(type) : value;
+      });
+    });
+  }
+}
+
 void give_pieces(torch::optim::Optimizer& optimizer) {
   for (auto* slot : slots_of(optimizer)) {
     if (!is_sharded(*slot)) continue;

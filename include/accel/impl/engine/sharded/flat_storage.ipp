@@ -10,16 +10,17 @@
 
 namespace accel::detail {
 
-namespace {
-
-// StorageImpl can be told to throw where its memory is asked for, and not to stop throwing. An
-// explicit instantiation may name a private member; it fails to compile where LibTorch renames it.
+// An explicit instantiation may name a private member; it fails to compile where LibTorch renames it.
 template <bool c10::StorageImpl::* Flag>
 struct ThrowFlag {
-  friend bool& throws_on_access(c10::StorageImpl& storage) { return storage.*Flag; }
+  friend bool& flag_of(c10::StorageImpl& storage) { return storage.*Flag; }
 };
-bool& throws_on_access(c10::StorageImpl& storage);
+bool& flag_of(c10::StorageImpl& storage);
 template struct ThrowFlag<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+
+bool& throws_on_access(c10::StorageImpl& storage) { return flag_of(storage); }
+
+namespace {
 
 /// Only its address is used: it tells our storages from others.
 void deleter_of_flat_storages(void*) {}
@@ -78,6 +79,14 @@ void FlatStorage::allocate(c10::DataPtr spare) {
             : c10::GetAllocator(storage.device_type())->allocate(storage.nbytes()));
   present_ = true;
 }
+
+void FlatStorage::allocate_in(OffloadFile& file) {
+  auto& storage = *flat_.storage().unsafeGetStorageImpl();
+  storage.set_data_ptr_noswap(file.allocate(storage.nbytes()));
+  present_ = true;
+}
+
+void FlatStorage::drop_pages() const { accel::detail::drop_pages(flat_); }
 
 void FlatStorage::alias(const at::Tensor& holder) {
   auto* kept = new at::Tensor(holder);

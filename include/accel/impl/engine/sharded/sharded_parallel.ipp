@@ -25,8 +25,8 @@ using detail::Unit;
 namespace {
 
 Residence residence_of(const ShardingPlan& plan, int ranks) {
-  // One process holds everything anyway.
-  if (!plan.shards_parameters || ranks == 1) return Residence::always;
+  // One process holds everything anyway, unless it waits in a file.
+  if (!plan.shards_parameters || (ranks == 1 && !plan.file)) return Residence::always;
   return plan.reshards_after_forward ? Residence::while_used : Residence::forward_to_backward;
 }
 
@@ -35,6 +35,19 @@ Residence residence_of(const ShardingPlan& plan, int ranks) {
 std::vector<int64_t> dense_strides(const at::Tensor& parameter) {
   if (parameter.is_non_overlapping_and_dense()) return parameter.strides().vec();
   return at::empty(parameter.sizes(), parameter.options().device(at::kMeta)).strides().vec();
+}
+
+/// Keeps this rank's part of a parameter's value, and all of it where the unit is whole.
+void take_value(Unit& unit, const ShardedParameter& parameter, const at::Tensor& value) {
+  auto& whole = unit.values.whole;
+  // Rounded to the parameter's type first, also where shards are of a wider one.
+  const auto flat =
+      detail::in_memory_order(value.to(whole.flat().scalar_type()), parameter.strides);
+  if (whole.is_present()) whole.flat().narrow(0, parameter.offset, flat.numel()).copy_(flat);
+  if (parameter.part.size() > 0)
+    unit.values.shard.flat()
+        .narrow(0, parameter.place, parameter.part.size())
+        .copy_(flat.narrow(0, parameter.part.begin, parameter.part.size()));
 }
 
 /// The parameter of a unit that a keyed tensor stands for; null for any other tensor.
@@ -137,39 +150,67 @@ void ShardedParallel::require_shardable() const {
 
 void ShardedParallel::shard(const ShardingPlan& plan) {
   const EngineScope ours;
-  const int ranks = parts_->gatherer.exchange().size();
-  const bool resident = residence_of(plan, ranks) == Residence::always;
-  for (const auto& cut : cut_into_units(*module_, plan.units)) {
-    // A unit's memory is of one dtype on one device, so that one of several becomes several.
-    std::map<std::pair<c10::ScalarType, std::string>, std::vector<NamedParameter>> alike;
-    for (const auto& named : cut.parameters)
-      alike[{named.second.scalar_type(), named.second.device().str()}].push_back(named);
-    for (const auto& [key, named] : alike) add_unit(cut.name, named, plan.master_type, resident);
-  }
+  const auto add_units = [&] {
+    for (const auto& cut : cut_into_units(*module_, plan.units)) {
+      // A unit's memory is of one dtype on one device, so that one of several becomes several.
+      std::map<std::pair<c10::ScalarType, std::string>, std::vector<NamedParameter>> alike;
+      for (const auto& named : cut.parameters)
+        alike[{named.second.scalar_type(), named.second.device().str()}].push_back(named);
+      for (const auto& [key, named] : alike) add_unit(cut.name, named, plan);
+    }
+  };
+  if (plan.file)
+    communicator_.together(add_units, ErrorCategory::config,
+                           "another rank has too little space in its offload.folder");
+  else
+    add_units();
   parts_->reducer = std::make_unique<detail::UnitReducer>(parts_->units, parts_->gatherer, wire_,
                                                           plan.shards_gradients);
+  fill(plan.deferred);
   // Last, since from here on the module is another: nothing below allocates.
   for (auto& unit : parts_->units)
     for (auto& parameter : unit->parameters) {
       parameter.parameter.mutable_grad().reset();
-      parameter.parameter.set_data(
+      detail::give_memory(
+          parameter.parameter,
           unit->values.whole.keyed(parameter.offset, parameter.sizes, parameter.strides));
     }
   parts_->reducer->watch_all();
 }
 
+/// Each rank computes all values, one after the other, and keeps its parts.
+void ShardedParallel::fill(const detail::DeferredTensors& deferred) {
+  if (deferred.empty()) return;
+  detail::share_random_state(communicator_, deferred);
+  std::map<std::string, std::pair<Unit*, ShardedParameter*>> parameters;
+  for (auto& unit : parts_->units)
+    for (auto& parameter : unit->parameters) parameters[parameter.name] = {unit.get(), &parameter};
+  detail::run_recipes(deferred, [&](const std::string& name, const at::Tensor& value) {
+    const auto place = parameters.find(name);
+    if (place == parameters.end()) {
+      const auto buffer = module_->named_buffers()[name];
+      detail::give_memory(buffer, value.to(buffer.scalar_type()));
+      return;
+    }
+    const auto& [unit, parameter] = place->second;
+    take_value(*unit, *parameter, value);
+  });
+  for (auto& unit : parts_->units) unit->values.shard.drop_pages();
+}
+
 void ShardedParallel::add_unit(const std::string& name, const std::vector<NamedParameter>& named,
-                               c10::ScalarType master_type, bool resident) {
+                               const ShardingPlan& plan) {
   const auto& exchange = parts_->gatherer.exchange();
+  const bool resident = residence_of(plan, exchange.size()) == Residence::always;
   const auto& first = named.front().second;
   const auto type = first.scalar_type();
-  const bool has_masters = master_type != c10::ScalarType::Undefined &&
-                           c10::isReducedFloatingType(type) && type != master_type;
+  const bool has_masters = plan.master_type != c10::ScalarType::Undefined &&
+                           c10::isReducedFloatingType(type) && type != plan.master_type;
   std::vector<int64_t> numels;
   for (const auto& item : named) numels.push_back(item.second.numel());
-  auto unit = std::make_unique<Unit>(static_cast<int>(parts_->units.size()), name,
-                                     detail::UnitLayout(numels, exchange.size()), type,
-                                     has_masters ? master_type : type, first.device());
+  auto unit = std::make_unique<Unit>(
+      static_cast<int>(parts_->units.size()), name, detail::UnitLayout(numels, exchange.size()),
+      type, has_masters ? plan.master_type : type, first.is_meta() ? plan.device : first.device());
 
   auto& values = unit->values;
   const int64_t chunk = unit->layout.chunk();
@@ -180,6 +221,8 @@ void ShardedParallel::add_unit(const std::string& name, const std::vector<NamedP
   }
   if (resident && !has_masters) {
     values.shard.alias(values.whole.flat().narrow(0, exchange.rank() * chunk, chunk));
+  } else if (plan.file) {
+    values.shard.allocate_in(*plan.file);
   } else {
     values.shard.allocate();
     values.shard.flat().zero_();
@@ -194,12 +237,7 @@ void ShardedParallel::add_unit(const std::string& name, const std::vector<NamedP
     parameter.place = unit->layout.place_in_chunk(i, exchange.rank());
     parameter.sizes = tensor.sizes().vec();
     parameter.strides = dense_strides(tensor);
-    const auto flat = detail::in_memory_order(tensor.detach(), parameter.strides);
-    if (resident) values.whole.flat().narrow(0, parameter.offset, tensor.numel()).copy_(flat);
-    if (parameter.part.size() > 0)
-      values.shard.flat()
-          .narrow(0, parameter.place, parameter.part.size())
-          .copy_(flat.narrow(0, parameter.part.begin, parameter.part.size()));
+    if (!tensor.is_meta()) take_value(*unit, parameter, tensor.detach());
     parameter.piece = values.shard.keyed(parameter.place, parameter.part.size());
     parameter.piece.set_requires_grad(tensor.requires_grad());
     parameter.gradient_piece = unit->gradients.shard.keyed(parameter.place, parameter.part.size());
@@ -319,6 +357,7 @@ ShardingReport ShardedParallel::report() const {
   }
   report.gathers = parts_->gatherer.counts().gathers;
   report.prefetched = parts_->gatherer.counts().prefetched;
+  report.received = parts_->gatherer.counts().received + parts_->reducer->received();
   return report;
 }
 

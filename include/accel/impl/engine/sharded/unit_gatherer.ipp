@@ -163,6 +163,8 @@ void UnitGatherer::start(GatheredStorage& storage) {
   }
   if (!std::ranges::count(live_, &storage)) live_.push_back(&storage);
   ++(is_values(storage) ? counts_.gathers : counts_.gradient_gathers);
+  counts_.received +=
+      static_cast<int64_t>(whole.flat().nbytes()) / exchange_.size() * (exchange_.size() - 1);
   trace_ = (trace_ * 0x100000001b3ULL) ^
            (static_cast<uint64_t>(whole.unit().index) * 2 + (is_values(storage) ? 0 : 1) + 1);
   try {
@@ -186,6 +188,7 @@ void UnitGatherer::land(GatheredStorage& storage) {
     exchange_.world().fail_operation("the gathering of sharded parameters", failure);
   }
   storage.gathered = landing.version;
+  storage.shard.drop_pages();
 }
 
 void UnitGatherer::release(GatheredStorage& storage) {

@@ -172,6 +172,8 @@ void UnitReducer::launch(Unit& unit) {
   const auto target = adds ? at::empty_like(shard.flat()) : shard.flat();
   if (adds) state.sum = target;
   state.pending = gatherer_.exchange().reduce(target, state.parts);
+  const auto ranks = gatherer_.exchange().size();
+  received_ += static_cast<int64_t>(state.parts.nbytes()) / ranks * (ranks - 1);
   flying_.push_back(&unit);
 }
 
