@@ -10,6 +10,7 @@
 #include <accel/checkpoint/checkpoint_series.hpp>
 #include <accel/checkpoint/training_state.hpp>
 #include <accel/comm/agreement.hpp>
+#include <accel/convert.hpp>
 #include <accel/data/data_loader.hpp>
 #include <accel/data/prepared_loader.hpp>
 #include <accel/data/stream_loader.hpp>
@@ -40,11 +41,6 @@
 #include <vector>
 
 namespace accel {
-
-namespace detail {
-template <class Other>
-struct Conversion;
-}
 
 /// Trains a plain torch::nn::Module as four policies say.
 ///
@@ -549,5 +545,3 @@ class Accelerator : public PartialState,
 };
 
 }  // namespace accel
-
-#include <accel/convert.hpp>

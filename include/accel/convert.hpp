@@ -1,15 +1,24 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Another strategy for a training that is under way: what Accelerator::convert does. Comes after
-// accelerator.hpp, which includes it; knows of policies only whether there are fp32 masters.
+// Another strategy for a training that is under way: what Accelerator::convert does. Comes before
+// accelerator.hpp, and of policies knows only whether there are fp32 masters.
 #pragma once
 
-#include <accel/accelerator.hpp>
+#include <accel/comm/partial_state.hpp>
+#include <accel/data/prepared_loader.hpp>
+#include <accel/data/stream_loader.hpp>
+#include <accel/engine/accelerator_options.hpp>
+#include <accel/engine/gradients.hpp>
+#include <accel/engine/prepared_model.hpp>
+#include <accel/optim/lr_scheduler.hpp>
+#include <accel/optim/optimizer_pieces.hpp>
+#include <accel/optim/prepared_optimizer.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include <concepts>
 #include <cstddef>
 #include <tuple>
 #include <utility>
@@ -18,9 +27,10 @@
 namespace accel::detail {
 
 template <class T>
-inline constexpr bool is_accelerator = false;
-template <class... Policies>
-inline constexpr bool is_accelerator<Accelerator<Policies...>> = true;
+concept IsAccelerator = std::derived_from<T, PartialState> && requires {
+  typename T::Shared;
+  typename T::PrecisionType;
+};
 
 // What a handle was made of, as `prepare` takes it.
 
@@ -54,7 +64,7 @@ template <class Other>
 struct Conversion {
   template <class From, class... Prepared>
   static auto of(From& from, const AcceleratorOptions& options, const Prepared&... prepared) {
-    static_assert(is_accelerator<Other>,
+    static_assert(IsAccelerator<Other>,
                   "accel: convert<Other> needs an Accelerator<...>; use the type that the training "
                   "goes on with");
     static_assert((IsPrepared<Prepared> && ...),

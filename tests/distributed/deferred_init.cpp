@@ -111,5 +111,6 @@ TEST_CASE("what cannot be deferred says so") {
   CHECK_THROWS_WITH(accelerator.prepare(written), ContainsSubstring("'bias' was written to after"));
   auto on_meta = std::make_shared<nn::Module>();
   on_meta->register_parameter("w", torch::empty({2}, at::kMeta));
-  CHECK_THROWS_WITH(materialize(*on_meta), ContainsSubstring("'w' is on meta, without values"));
+  With<sharded<zero3>> sharding;
+  CHECK_THROWS_WITH(sharding.prepare(on_meta), ContainsSubstring("'w' is on meta, without values"));
 }

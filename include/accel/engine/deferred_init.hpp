@@ -8,7 +8,6 @@
 #pragma once
 
 #include <accel/comm/communicator.hpp>
-#include <accel/engine/operator_tape.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -55,15 +54,11 @@ class InitRecipe : public std::enable_shared_from_this<InitRecipe> {
   [[nodiscard]] at::Tensor random_state() const;
   void set_random_state(const at::Tensor& state);
 
-  // While it is written.
-  [[nodiscard]] OperatorTape::Operation before(const c10::OperatorHandle& operation,
-                                               const std::vector<c10::IValue>& arguments) const;
-  void note(OperatorTape::Operation operation, const std::vector<c10::IValue>& results,
-            bool on_meta);
-  void finish();
+  /// What it consists of, for the file that writes it.
+  struct Parts;
+  [[nodiscard]] Parts& parts() const noexcept { return *parts_; }
 
  private:
-  struct Parts;
   std::unique_ptr<Parts> parts_;
 };
 
@@ -81,7 +76,7 @@ class InitScope {
 };
 
 /// The parameters and buffers of a module that are on meta and have a recipe. Throws Error(usage),
-/// with its name, for one that was written to since, and for one on meta without a recipe.
+/// with its name, for one that was written to since.
 [[nodiscard]] DeferredTensors deferred_tensors(const torch::nn::Module& module);
 
 /// Runs their recipes; `take` is given a tensor's name and its value.

@@ -53,17 +53,43 @@ enum class Draws : unsigned char {
   in_a_row,  ///< nothing was drawn; operations draw one after the other, from the state at the start
 };
 
+/// An operation, with its arguments as they are before it runs.
+struct TapeOperation {
+  /// Where a tensor stands among the arguments; `element` of a list.
+  struct Place {
+    size_t argument = 0;
+    std::optional<size_t> element{};
+  };
+
+  c10::OperatorHandle handle;
+  AutocastState autocast{};              ///< that it ran under
+  std::optional<RandomState> random{};   ///< if it draws
+  std::vector<c10::IValue> arguments{};  ///< without tensors
+  std::vector<std::pair<Place, TapeReference>> computed{};
+  std::vector<std::pair<Place, at::Tensor>> outside{};
+  std::vector<int64_t> versions{};        ///< of the tensors from outside
+  std::vector<size_t> reads{}, writes{};  ///< memories
+  std::vector<size_t> turns_foreign{};    ///< memories that it reads, and nothing has written
+  std::vector<std::optional<size_t>> memory_of_result{};
+  std::vector<size_t> completes{};    ///< wanted tensors that nothing writes to behind this one
+  std::vector<size_t> last_use_of{};  ///< operations whose results nobody needs behind this one
+  std::string why_kept{};
+  bool writes_outside = false;
+  bool is_wanted = true;
+
+  /// A tensor from outside that was written to since.
+  [[nodiscard]] std::optional<size_t> changed() const;
+};
+
 class OperatorTape {
  public:
+  using Operation = TapeOperation;
   /// What takes a value: the number of its tensor among the wanted ones.
   using Take = std::function<void(size_t number, const at::Tensor& value)>;
 
   explicit OperatorTape(Draws draws) : draws_(draws) {
     if (draws == Draws::in_a_row) random_.emplace(std::vector<c10::Device>{});
   }
-
-  /// An operation with its arguments, as they are before it runs.
-  struct Operation;
 
   /// Notes down an operation that is about to run; `end` adds it once it has. Its results count as
   /// computed here, but for those that lie in memory from outside (a view of a weight).
@@ -119,33 +145,6 @@ class OperatorTape {
   std::vector<Memory> memories_;
   std::unordered_map<const c10::StorageImpl*, size_t> by_storage_;
   std::string why_kept_;
-};
-
-struct OperatorTape::Operation {
-  /// Where a tensor stands among the arguments; `element` of a list.
-  struct Place {
-    size_t argument = 0;
-    std::optional<size_t> element{};
-  };
-
-  c10::OperatorHandle handle;
-  AutocastState autocast{};              ///< that it ran under
-  std::optional<RandomState> random{};   ///< if it draws
-  std::vector<c10::IValue> arguments{};  ///< without tensors
-  std::vector<std::pair<Place, TapeReference>> computed{};
-  std::vector<std::pair<Place, at::Tensor>> outside{};
-  std::vector<int64_t> versions{};        ///< of the tensors from outside
-  std::vector<size_t> reads{}, writes{};  ///< memories
-  std::vector<size_t> turns_foreign{};    ///< memories that it reads, and nothing has written
-  std::vector<std::optional<size_t>> memory_of_result{};
-  std::vector<size_t> completes{};    ///< wanted tensors that nothing writes to behind this one
-  std::vector<size_t> last_use_of{};  ///< operations whose results nobody needs behind this one
-  std::string why_kept{};
-  bool writes_outside = false;
-  bool is_wanted = true;
-
-  /// A tensor from outside that was written to since.
-  [[nodiscard]] std::optional<size_t> changed() const;
 };
 
 }  // namespace accel::detail

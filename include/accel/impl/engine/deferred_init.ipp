@@ -7,6 +7,7 @@
 
 #include <accel/detail/error.hpp>
 #include <accel/engine/gradients.hpp>
+#include <accel/engine/operator_tape.hpp>
 #include <accel/engine/sharded/flat_storage.hpp>
 
 #include <ATen/ATen.h>
@@ -120,6 +121,23 @@ void run_for_shapes(const c10::OperatorHandle& operation, std::vector<c10::IValu
   }
 }
 
+/// Adds an operation that has run; `on_meta` if an argument of it was.
+void note(OperatorTape::Operation operation, const std::vector<c10::IValue>& results,
+          bool on_meta) {
+  auto& parts = written_recipe->parts();
+  for (const auto& result : results)
+    for_tensors_in(result, [&](const at::Tensor& tensor) {
+      if (auto* storage = storage_on_meta(tensor)) {
+        on_meta = true;
+        mark(*storage, written_recipe);
+        using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+        parts.made.try_emplace(tensor.unsafeGetTensorImpl(),
+                               InitRecipe::Parts::Made{Weak(tensor.getIntrusivePtr())});
+      }
+    });
+  if (on_meta) parts.tape.end(std::move(operation), results);
+}
+
 /// Runs an operation of a constructor on meta, and notes it down.
 void intercept(const c10::OperatorHandle& operation, c10::DispatchKeySet,
                torch::jit::Stack* stack) {
@@ -146,7 +164,7 @@ void intercept(const c10::OperatorHandle& operation, c10::DispatchKeySet,
     value = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
   }
   const Readable readable(given);
-  auto noted = written_recipe->before(operation, given);
+  auto noted = written_recipe->parts().tape.begin(operation, given);
   const std::vector<c10::IValue> on_meta_only(stack->begin() + static_cast<std::ptrdiff_t>(first),
                                               stack->end());
   try {
@@ -162,7 +180,7 @@ void intercept(const c10::OperatorHandle& operation, c10::DispatchKeySet,
   const std::vector<c10::IValue> results(
       stack->end() - static_cast<std::ptrdiff_t>(operation.schema().returns().size()),
       stack->end());
-  written_recipe->note(std::move(noted), results, on_meta);
+  note(std::move(noted), results, on_meta);
 }
 
 void install_interception() {
@@ -185,32 +203,6 @@ void install_interception() {
 }
 
 }  // namespace
-
-OperatorTape::Operation InitRecipe::before(const c10::OperatorHandle& operation,
-                                           const std::vector<c10::IValue>& arguments) const {
-  return parts_->tape.begin(operation, arguments);
-}
-
-void InitRecipe::note(OperatorTape::Operation operation, const std::vector<c10::IValue>& results,
-                      bool on_meta) {
-  for (const auto& result : results)
-    for_tensors_in(result, [&](const at::Tensor& tensor) {
-      if (auto* storage = storage_on_meta(tensor)) {
-        on_meta = true;
-        mark(*storage, shared_from_this());
-        using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-        parts_->made.try_emplace(tensor.unsafeGetTensorImpl(),
-                                 Parts::Made{Weak(tensor.getIntrusivePtr())});
-      }
-    });
-  if (on_meta) parts_->tape.end(std::move(operation), results);
-}
-
-void InitRecipe::finish() {
-  for (auto& [impl, made] : parts_->made)
-    if (const auto living = made.tensor.lock(); living.defined() && !living->is_inference())
-      made.version = living->version_counter().current_version();
-}
 
 std::shared_ptr<InitRecipe> InitRecipe::of(const at::Tensor& tensor) {
   auto* storage = storage_on_meta(tensor);
@@ -266,7 +258,9 @@ InitScope::InitScope() : outer_(written_recipe) {
 InitScope::~InitScope() {
   included_.reset();
   if (outer_) return;
-  written_recipe->finish();
+  for (auto& [impl, made] : written_recipe->parts().made)
+    if (const auto living = made.tensor.lock(); living.defined() && !living->is_inference())
+      made.version = living->version_counter().current_version();
   written_recipe.reset();
 }
 

@@ -179,7 +179,7 @@ void OperatorTape::end(Operation operation, std::span<const c10::IValue> results
   operations_.push_back(std::move(operation));
 }
 
-std::optional<size_t> OperatorTape::Operation::changed() const {
+std::optional<size_t> TapeOperation::changed() const {
   for (size_t i = 0; i < outside.size(); ++i) {
     const auto& tensor = outside[i].second;
     const auto& argument = handle.schema().arguments()[outside[i].first.argument].name();

@@ -112,7 +112,7 @@ ShardedParallel::ShardedParallel(std::shared_ptr<torch::nn::Module> module,
         parameters_, *module_);
     detail::broadcast_module(communicator_, parameters_, *module_);
   }
-  require_shardable();
+  require_shardable(plan.deferred);
   detail::install_sharded_dispatch();
   detail::install_sharded_assignment();
   parts_ = std::make_unique<Parts>(plan.in_groups
@@ -132,8 +132,15 @@ int ShardedParallel::group_size(const ShardingPlan& plan) const {
   return options_.group_size > 0 ? options_.group_size : communicator_.ranks().local_size;
 }
 
-void ShardedParallel::require_shardable() const {
+void ShardedParallel::require_shardable(const detail::DeferredTensors& deferred) const {
   for (const auto& [name, tensor] : parameters_) {
+    if (tensor.is_meta() && std::ranges::none_of(deferred, [&, &name = name](const auto& each) {
+          return each.first == name;
+        }))
+      detail::fail(ErrorCategory::usage,
+                   "accel: '{}' is on meta, without values; construct the module inside "
+                   "accel::deferred_init, and change nothing about it before prepare",
+                   name);
     if (FlatStorage::of(tensor))
       detail::fail(ErrorCategory::usage,
                    "accel: rank {}: the parameter '{}' is sharded by another accelerator; call its "
