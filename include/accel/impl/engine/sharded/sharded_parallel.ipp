@@ -134,9 +134,8 @@ int ShardedParallel::group_size(const ShardingPlan& plan) const {
 
 void ShardedParallel::require_shardable(const detail::DeferredTensors& deferred) const {
   for (const auto& [name, tensor] : parameters_) {
-    if (tensor.is_meta() && std::ranges::none_of(deferred, [&, &name = name](const auto& each) {
-          return each.first == name;
-        }))
+    const auto is_this = [&own = name](const auto& each) { return each.first == own; };
+    if (tensor.is_meta() && std::ranges::none_of(deferred, is_this))
       detail::fail(ErrorCategory::usage,
                    "accel: '{}' is on meta, without values; construct the module inside "
                    "accel::deferred_init, and change nothing about it before prepare",
