@@ -93,6 +93,6 @@ void train(torch::nn::Linear net, const at::Tensor& loss) {
   (void)accel::StreamLoader<Counter, decltype(none), accel::DefaultSlice>(nullptr);
   (void)accel::StreamLoader<Opaque, accel::DefaultCollate, accel::DefaultSlice>(nullptr);
   (void)accel::data_loader(Counter(), {}, sum, none);
-  (void)accel::as_stream(Batches());
+  (void)accel::DatasetStream<Batches>(Batches());
 #endif
 }

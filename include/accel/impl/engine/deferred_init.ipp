@@ -267,14 +267,8 @@ InitScope::~InitScope() {
 DeferredTensors deferred_tensors(const torch::nn::Module& module) {
   DeferredTensors found;
   const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    if (!tensor.is_meta()) return;
     const auto recipe = InitRecipe::of(tensor);
-    if (!recipe)
-      fail(ErrorCategory::usage,
-           "accel: '{}' is on meta, without values; construct the module inside "
-           "accel::deferred_init, "
-           "and change nothing about it before prepare",
-           name);
+    if (!recipe) return;
     recipe->require_unchanged(name, tensor);
     found.emplace_back(name, tensor.detach());
   };
