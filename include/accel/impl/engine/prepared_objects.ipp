@@ -19,6 +19,16 @@ namespace accel {
 
 namespace {
 
+/// Throws Error(usage) for a parameter on meta: there is nothing to move.
+void require_values(const torch::nn::Module& module) {
+  for (const auto& [name, parameter] : unique_parameters(module))
+    if (parameter.is_meta())
+      detail::fail(ErrorCategory::usage,
+                   "accel: '{}' is on meta, without values; construct the module inside "
+                   "accel::deferred_init, and change nothing about it before prepare",
+                   name);
+}
+
 /// Whether ranks hold parts of a model only.
 template <class Replica>
 constexpr bool is_sharding = std::same_as<Replica, ShardedParallel>;
@@ -60,7 +70,10 @@ void PreparedObjects<Replica>::adopt(const std::shared_ptr<torch::nn::Module>& m
     if (!deferred.empty()) materialize(*module);
     deferred.clear();
   }
-  if (place && deferred.empty()) module->to(state.device());
+  if (place && deferred.empty()) {
+    if (!state.device().is_meta()) require_values(*module);
+    module->to(state.device());
+  }
   if (type != c10::ScalarType::Float) cast_floating_(*module, type);
   ModelRecord<Replica> record{module, std::move(parameters)};
   if (make) record.replica = make(module, deferred);
