@@ -25,6 +25,18 @@
 
 namespace accel::detail {
 
+/// Calls `act(tensor, element)` with each tensor of a value, an element's number where it is a list.
+template <class Act>
+void for_tensors(const c10::IValue& value, Act&& act) {
+  if (value.isTensor()) {
+    act(value.toTensor(), std::optional<size_t>());
+  } else if (value.isList()) {
+    const auto elements = value.toListRef();
+    for (size_t i = 0; i < elements.size(); ++i)
+      if (elements[i].isTensor()) act(elements[i].toTensor(), std::optional<size_t>(i));
+  }
+}
+
 /// How a tensor lies in its storage, and how what is there is read.
 struct Geometry {
   int64_t offset = 0;

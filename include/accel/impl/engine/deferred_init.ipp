@@ -57,22 +57,12 @@ void mark(c10::StorageImpl& storage, const std::shared_ptr<InitRecipe>& recipe) 
       "the module without it, or call accel::materialize first");
 }
 
-template <class Act>
-void for_tensors_in(const c10::IValue& value, Act&& act) {
-  if (value.isTensor()) {
-    act(value.toTensor());
-  } else if (value.isList()) {
-    for (const auto& element : value.toListRef())
-      if (element.isTensor()) act(element.toTensor());
-  }
-}
-
 /// While LibTorch runs an operation, it may compare the addresses of memory that is not there.
 class Readable {
  public:
   explicit Readable(const std::vector<c10::IValue>& values) {
     for (const auto& value : values)
-      for_tensors_in(value, [this](const at::Tensor& tensor) {
+      for_tensors(value, [this](const at::Tensor& tensor, std::optional<size_t>) {
         auto* storage = storage_on_meta(tensor);
         if (storage && throws_on_access(*storage)) storages_.push_back(tensor.storage());
       });
@@ -126,7 +116,7 @@ void note(OperatorTape::Operation operation, const std::vector<c10::IValue>& res
           bool on_meta) {
   auto& parts = written_recipe->parts();
   for (const auto& result : results)
-    for_tensors_in(result, [&](const at::Tensor& tensor) {
+    for_tensors(result, [&](const at::Tensor& tensor, std::optional<size_t>) {
       if (auto* storage = storage_on_meta(tensor)) {
         on_meta = true;
         mark(*storage, written_recipe);
@@ -147,7 +137,7 @@ void intercept(const c10::OperatorHandle& operation, c10::DispatchKeySet,
   std::vector<c10::IValue> given(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
   bool on_meta = false, has_tensor = false;
   for (const auto& value : given)
-    for_tensors_in(value, [&](const at::Tensor& tensor) {
+    for_tensors(value, [&](const at::Tensor& tensor, std::optional<size_t>) {
       has_tensor = has_tensor || tensor.defined();
       on_meta = on_meta || storage_on_meta(tensor) != nullptr;
     });

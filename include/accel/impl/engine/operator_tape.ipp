@@ -21,18 +21,6 @@ Geometry geometry_of(const at::Tensor& tensor) {
           tensor.scalar_type(),    tensor.is_conj(),     tensor.is_neg()};
 }
 
-/// Calls `act(tensor, element)` with each tensor of a value, an element's number where it is a list.
-template <class Act>
-void for_tensors(const c10::IValue& value, Act&& act) {
-  if (value.isTensor()) {
-    act(value.toTensor(), std::optional<size_t>());
-  } else if (value.isList()) {
-    const auto elements = value.toListRef();
-    for (size_t i = 0; i < elements.size(); ++i)
-      if (elements[i].isTensor()) act(elements[i].toTensor(), std::optional<size_t>(i));
-  }
-}
-
 /// A list of the same type without its tensors; any other value as it is.
 c10::IValue without_tensors(const c10::IValue& value) {
   if (value.isTensor()) return {};

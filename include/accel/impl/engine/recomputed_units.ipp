@@ -267,7 +267,7 @@ struct RecomputedUnits::Scope::Recording {
 
   /// Changes the unit where an operation reads a parameter of another one.
   void visit(c10::ArrayRef<const c10::IValue> inputs) {
-    const auto see = [this](const at::Tensor& tensor) {
+    const auto see = [this](const at::Tensor& tensor, std::optional<size_t>) {
       const auto place = parts->unit_of.find(tensor.unsafeGetTensorImpl());
       if (place == parts->unit_of.end() || place->second == unit) return;
       leave_unit();
@@ -276,12 +276,7 @@ struct RecomputedUnits::Scope::Recording {
       ++parts->recorded;
       current_run = std::make_shared<Run>(parts->replays);
     };
-    for (const auto& input : inputs) {
-      if (input.isTensor())
-        see(input.toTensor());
-      else if (input.isTensorList())
-        for (const auto& element : input.toListRef()) see(element.toTensor());
-    }
+    for (const auto& input : inputs) for_tensors(input, see);
   }
 
   void leave_unit() {
