@@ -6,7 +6,7 @@
 // since what ran before a call leaves its mark on it. Before each call the owner writes its buffer
 // anew, as a backward pass does. A call's time is that of the slowest rank; shown are medians.
 //
-//   bench_collectives --store FILE [--repetitions N]     started by bench/collectives.sh, on 2 ranks or more
+//   bench_collectives --store FILE [--repetitions N] [--json FILE]     started by bench/collectives.sh
 #include "statistics.hpp"
 
 #include <accel/comm/ranks.hpp>
@@ -16,6 +16,7 @@
 #include <ATen/Parallel.h>
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -25,9 +26,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <random>
+#include <thread>
 
 namespace {
 
@@ -143,6 +146,8 @@ int main(int argc, char** argv) {
   std::string store_file;
   app.add_option("--store", store_file, "a file, not there yet, through which the ranks meet")
       ->required();
+  std::string json_file;
+  app.add_option("--json", json_file, "where rank 0 writes the medians");
   CLI11_PARSE(app, argc, argv);
 #ifdef ACCEL_BENCH_MPI
   MPI_Init(&argc, &argv);
@@ -184,6 +189,7 @@ int main(int argc, char** argv) {
     if (speaks) fmt::print("{:>10}", name);
   if (speaks) fmt::print("{:>12}{:>12}\n", "gloo/shm", "shm/memcpy");
   std::string figures;
+  nlohmann::ordered_json rows;
   for (const auto operation :
        {Operation::all_reduce, Operation::all_gather, Operation::reduce_scatter})
     for (const int64_t bytes :
@@ -203,6 +209,7 @@ int main(int argc, char** argv) {
       fmt::print("{:>12.2f}{:>12.2f}\n", median["gloo"] / median["shm"],
                  median["shm"] / median["memcpy"]);
       std::fflush(stdout);
+      rows.push_back({{"operation", name}, {"size", size_text(bytes)}, {"microseconds", median}});
       if (bytes != 25 << 20 && !(operation == Operation::all_reduce && bytes == 64 << 10)) continue;
       figures += fmt::format("figure collectives/{}_{}_vs_gloo {:.2f} ratio\n", name,
                              size_text(bytes), median["gloo"] / median["shm"]);
@@ -216,6 +223,13 @@ int main(int argc, char** argv) {
                                size_text(bytes), median["mpi"] / median["shm"]);
     }
   fmt::print("{}", figures);
+  if (speaks && !json_file.empty())
+    std::ofstream(json_file) << nlohmann::ordered_json{{"ranks", ranks.size},
+                                                       {"cores",
+                                                        std::thread::hardware_concurrency()},
+                                                       {"rows", rows}}
+                                    .dump(2)
+                             << '\n';
 #ifdef ACCEL_BENCH_MPI
   MPI_Finalize();
 #endif

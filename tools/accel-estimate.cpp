@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -80,7 +81,7 @@ std::vector<Row> rows(const std::string& precision, const accel::ModelSize& mode
 }
 
 std::string text_of(double bytes) {
-  return accel::format_bytes(static_cast<std::uint64_t>(bytes + 0.5));
+  return accel::format_bytes(static_cast<std::uint64_t>(std::llround(bytes)));
 }
 
 bool fits(const Options& options, const Row& row) {
@@ -91,7 +92,11 @@ void print_table(const Options& options, const accel::ModelSize& model,
                  const std::vector<Row>& rows) {
   fmt::print("{} parameters, the largest unit {}; {}, {}, processes: {}\n", model.parameters,
              model.largest_unit, options.precision, options.optimizer, options.job.num_processes);
-  fmt::print("bytes of a rank, without activations\n\n");
+  fmt::print("bytes of a rank, {}\n\n",
+             options.job.activations
+                 ? fmt::format("with {} of activations at the peak",
+                               text_of(static_cast<double>(options.job.activations)))
+                 : "without activations");
   constexpr auto line = "{:<38} {:>11} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}{}\n";
   fmt::print(line, "", "parameters", "gradients", "optimizer", "on disk", "at rest", "in a step",
              "peak", options.memory ? "  fits" : "");
@@ -117,6 +122,7 @@ void print_json(const Options& options, const accel::ModelSize& model,
                                     {"optimizer_state", row.bytes.optimizer_state},
                                     {"offloaded", row.bytes.offloaded},
                                     {"in_step", row.bytes.in_step},
+                                    {"activations", row.bytes.activations},
                                     {"peak", row.bytes.peak()}};
     if (options.memory) entry["fits"] = fits(options, row);
     // The table's indented rows are those of sharded<zero3>.
@@ -140,6 +146,10 @@ void add_options(CLI::App& app, Options& options, std::map<std::string, std::int
       ->check(CLI::PositiveNumber);
   app.add_option("--gradient_accumulation_steps", options.job.micro_batches)
       ->check(CLI::PositiveNumber);
+  app.add_option("--activations", options.job.activations,
+                 "of a micro-batch, say 3GiB: what accel::activation_memory says, or a measurement")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--mixed_precision", options.precision)
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", "bf16_true", "with_masters<bf16_true>"}));
   app.add_option("--optimizer", options.optimizer)->check(CLI::IsMember(optimizers));

@@ -10,14 +10,14 @@ rounds. The protocol is that of bench/peers/README.md, and so is the way to meas
 """
 
 import argparse
-import html
 import json
 import pathlib
 import statistics
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "peers"))
+sys.path[:0] = [str(HERE.parent / "peers"), str(HERE.parent)]
+import page  # noqa: E402
 from driver import Failure, Program  # noqa: E402
 
 RANKS, BATCH, TIME = 2, 4, 64
@@ -85,49 +85,22 @@ def table(results):
     return "\n".join(lines)
 
 
-def bars(results, key, title, form):
-    """A chart of one column: a bar a strategy, as SVG."""
-    most = max(values[key] for values in results.values())
-    height, left, width = 26, 190, 460
-    parts = [
-        f'<svg viewBox="0 0 {left + width + 90} {height * len(results) + 8}" role="img"'
-        f' aria-label="{html.escape(title)}">'
+def colour(name):
+    return page.COLOURS[1 if name.endswith("/gloo") else 0]
+
+
+def document(results):
+    rows = [[name, *(form.format(values[key]) for key, _, form in COLUMNS)] for name, values in results.items()]
+    charts = [
+        page.bars(title, [(name, values[key]) for name, values in results.items()], form, colour)
+        for key, title, form in COLUMNS[:4]
     ]
-    for row, (name, values) in enumerate(results.items()):
-        y, length = row * height, values[key] / most * width
-        kind = "gloo" if name.endswith("/gloo") else "shared"
-        parts.append(f'<text x="{left - 8}" y="{y + 18}" text-anchor="end">{name}</text>')
-        parts.append(
-            f'<rect class="{kind}" x="{left}" y="{y + 4}" width="{length:.1f}" height="18"/>'
-        )
-        parts.append(f'<text x="{left + length + 6:.1f}" y="{y + 18}">{form.format(values[key])}</text>')
-    return "\n".join([f"<h2>{html.escape(title)}</h2>", *parts, "</svg>"])
-
-
-def page(results):
-    head = "".join(f"<th>{html.escape(title)}</th>" for _, title, _ in COLUMNS)
-    body = "".join(
-        f"<tr><td>{name}</td>"
-        + "".join(f"<td>{form.format(values[key])}</td>" for key, _, form in COLUMNS)
-        + "</tr>"
-        for name, values in results.items()
+    introduction = (
+        f"A GPT of 27.1 M parameters, batch {BATCH} x {TIME} on each of {RANKS} processes of one thread, AdamW. "
+        "Blue: over shared memory, brown: over Gloo."
     )
-    charts = "\n".join(bars(results, key, title, form) for key, title, form in COLUMNS[:3])
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Strategies</title><style>
-body {{ font: 15px sans-serif; max-width: 56em; margin: 2em auto; padding: 0 1em; color: #222; }}
-table {{ border-collapse: collapse; }} td, th {{ padding: .3em .8em; text-align: right; }}
-td:first-child, th:first-child {{ text-align: left; }} tr:nth-child(even) {{ background: #f2f2f2; }}
-svg {{ width: 100%; }} text {{ font: 13px sans-serif; fill: #222; }}
-.shared {{ fill: #2b6cb0; }} .gloo {{ fill: #b7791f; }}
-</style></head><body>
-<h1>Strategies on one model</h1>
-<p>A GPT of 27.1 M parameters, batch {BATCH} x {TIME} on each of {RANKS} processes of one thread, AdamW.
-Blue: over shared memory, brown: over Gloo.</p>
-<table><tr><th>strategy</th>{head}</tr>{body}</table>
-{charts}
-</body></html>
-"""
+    head = ["strategy", *(title for _, title, _ in COLUMNS)]
+    return page.document("Strategies on one model", introduction, [page.table(head, rows), *charts])
 
 
 def main():
@@ -159,7 +132,7 @@ def main():
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
     if arguments.html:
-        arguments.html.write_text(page(results))
+        arguments.html.write_text(document(results))
     for name, values in results.items():
         strategy, transport = name.split("/")
         base = results.get(f"ddp/{transport}")

@@ -14,6 +14,7 @@
 #include <accel/data/padding.hpp>
 #include <accel/data/samplers.hpp>
 #include <accel/detail/version.hpp>
+#include <accel/engine/activation_memory.hpp>
 #include <accel/engine/device_memory.hpp>
 #include <accel/engine/flop_counter.hpp>
 #include <accel/engine/local_sgd.hpp>

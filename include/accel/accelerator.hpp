@@ -2,13 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The class template that composes four policies into a training loop's companion: it prepares the
-// user's objects, saves and restores them, and keeps the records. It holds no strategy of its own;
-// what a loop calls in each micro-batch is its base, engine/training_loop.hpp. Everything to its left
-// is included here; runtime.hpp comes after it.
+// user's objects and keeps the records. It holds no strategy of its own; what a loop calls in each
+// micro-batch is in engine/training_loop.hpp, what saves and restores in checkpoint/saved_training.hpp,
+// its bases. Everything to its left is included here; runtime.hpp comes after it.
 #pragma once
 
-#include <accel/checkpoint/checkpoint_series.hpp>
-#include <accel/checkpoint/training_state.hpp>
+#include <accel/checkpoint/saved_training.hpp>
 #include <accel/comm/agreement.hpp>
 #include <accel/convert.hpp>
 #include <accel/data/data_loader.hpp>
@@ -16,7 +15,6 @@
 #include <accel/data/stream_loader.hpp>
 #include <accel/engine/objects.hpp>
 #include <accel/engine/profile.hpp>
-#include <accel/engine/training_loop.hpp>
 #include <accel/optim/lr_scheduler.hpp>
 #include <accel/optim/prepared_optimizer.hpp>
 #include <accel/policies.hpp>
@@ -28,7 +26,6 @@
 
 #include <concepts>
 #include <exception>
-#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -66,17 +63,19 @@ template <BackendPolicy Backend = single, PrecisionPolicy Precision = fp32,
   requires ComposablePolicies<Backend, Precision, Accumulation, Placement> &&
                HasEngine<Backend, Placement>
 class Accelerator : public PartialState,
-                    public TrainingLoop<Backend, Precision, Accumulation, Placement> {
-  using Loop = TrainingLoop<Backend, Precision, Accumulation, Placement>;
-  using Loop::shared_;
+                    public SavedTraining<Backend, Precision, Accumulation, Placement> {
+  using Training = SavedTraining<Backend, Precision, Accumulation, Placement>;
+  using Training::require_between_loops;
+  using Training::shared_;
+  using Training::state_;
   template <class Other>
   friend struct detail::Conversion;
 
  public:
-  using Shared = typename Loop::Shared;
+  using Shared = typename Training::Shared;
   using PrecisionType = Precision;
   template <class Module>
-  using Model = typename Loop::template Model<Module>;
+  using Model = typename Training::template Model<Module>;
 
   /// Finds the ranks in the environment and connects them if the backend is distributed. Every rank
   /// must call this.
@@ -90,23 +89,11 @@ class Accelerator : public PartialState,
   /// Uses processes that the caller has connected: ranks of a foreign program, or threads.
   explicit Accelerator(PartialState processes, const AcceleratorOptions& options = {})
       : PartialState(processes),
-        Loop(std::make_shared<Shared>(std::move(processes), options)),
+        Training(std::make_shared<Shared>(std::move(processes), options)),
         trackers_(
             std::make_unique<Trackers>(is_main_process(), options.log_with, options.project_dir)) {
     check(options);
     agree(options);
-    if constexpr (Precision::needs_scaler)
-      state_.add_value(
-          "scaler", {[shared = shared_] {
-                       shared->settle_scaler();
-                       const auto& scaler = shared->scaler.state();
-                       return nlohmann::json{{"scale", scaler.scale},
-                                             {"growth_tracker", scaler.growth_tracker}};
-                     },
-                     [shared = shared_](const nlohmann::json& saved) {
-                       shared->scaler.load_state({saved.at("scale"), saved.at("growth_tracker")});
-                     },
-                     /*optional=*/true});
   }
 
   /// Gives models, optimizers, loaders and schedules their place, in any order and number, and
@@ -284,45 +271,6 @@ class Accelerator : public PartialState,
     return model.unwrap();
   }
 
-  /// Saves everything that was prepared, the scaler and the random numbers of each rank into a
-  /// folder, which gets its name when it is whole. Between windows only: gradients are not saved.
-  /// Every rank must call this. Throws Error(usage) inside a window, and Error(checkpoint), on every
-  /// rank, where something cannot be saved; then the folder is as it was.
-  void save_state(const std::filesystem::path& folder,
-                  const CallSite& where = CallSite::current()) {
-    require_closed_window("save_state");
-    communicator().compare_calls("save_state", where);
-    [[maybe_unused]] const auto whole = shared_->assembled();
-    state_.save(folder, communicator());
-  }
-  /// The same under the next name of a series, which removes its oldest states beyond its limit.
-  SavedCheckpoint save_state(CheckpointSeries& series,
-                             const CallSite& where = CallSite::current()) {
-    require_closed_window("save_state");
-    communicator().compare_calls("save_state", where);
-    [[maybe_unused]] const auto whole = shared_->assembled();
-    return state_.save(series, communicator());
-  }
-  /// Restores what save_state wrote, whatever number of ranks wrote it. The same objects must have
-  /// been prepared, in the same order. A loader goes on in the middle of its epoch. Every rank must
-  /// call this. Throws Error(checkpoint), on every rank, where the state is damaged or of other
-  /// objects; then nothing has changed.
-  void load_state(const std::filesystem::path& folder,
-                  const CallSite& where = CallSite::current()) {
-    communicator().compare_calls("load_state", where);
-    {
-      [[maybe_unused]] const auto whole = shared_->assembled();
-      state_.load(folder, communicator());
-    }
-    shared_->abandon_window();
-  }
-  /// Adds a value of your own to the state. Its `save` is called on rank 0 only, so it must not
-  /// communicate; its `load` is called on every rank. Throws Error(usage) for a name that is taken,
-  /// is one of save_state's own (model, optimizer_1, loader, ...), or cannot name a file.
-  void register_for_checkpointing(std::string name, SavedValue value) {
-    state_.add_value(std::move(name), std::move(value));
-  }
-
   /// Prints a line on standard output, on the main process of each host only. A progress bar on the
   /// same terminal makes room for it.
   template <class... Arguments>
@@ -426,27 +374,6 @@ class Accelerator : public PartialState,
         "make different accelerators", "Give every rank the same policies and options");
   }
 
-  void require_closed_window(std::string_view call) {
-    shared_->drop_left_window();
-    const auto& window = shared_->step.window();
-    if (window.is_open())
-      detail::fail(
-          ErrorCategory::usage,
-          "accel: rank {}: {} inside an accumulation window ({} of {} micro-batches) would "
-          "lose its gradients; call it where sync_gradients() is true",
-          process_index(), call, window.seen(), window.steps());
-  }
-  void require_between_loops(std::string_view call) {
-    require_closed_window(call);
-    if (shared_->loaders->innermost() != 0)
-      detail::fail(
-          ErrorCategory::usage,
-          "accel: rank {}: {} inside a loop over a prepared loader, which would go on with "
-          "what is prepared now; leave the loop first, and the new loader goes on behind "
-          "the batches that were processed",
-          process_index(), call);
-  }
-
   auto release_prepared() {
     auto copies = shared_->forget();
     kernels_.clear();
@@ -541,7 +468,6 @@ class Accelerator : public PartialState,
     std::shared_ptr<void> kernel{};
   };
   std::unordered_map<void*, KnownKernel> kernels_;
-  TrainingState state_;
 };
 
 }  // namespace accel

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An offload whose engine is not in this release.
-// expect: accel: offload<...> needs tensors on the CPU in this release;
+// expect: accel: offload<optimizer_state> needs tensors on the CPU in this release;
 // expect: use on<cpu, offload<...>>, which keeps them in a file on a disk
 
 #include "support/accelerator_head.hpp"

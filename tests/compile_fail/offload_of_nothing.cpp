@@ -3,7 +3,7 @@
 //
 // Nothing to offload.
 // expect: accel: offload<...> needs names of what waits elsewhere, each once;
-// expect: use offload<optimizer_state> or offload<optimizer_state, parameters>
+// expect: use offload<optimizer_state>, offload<optimizer_state, parameters> or
 
 #include <accel/policy/placement.hpp>
 

@@ -103,6 +103,43 @@ TEST_CASE("fp16 on CUDA computes in half precision and learns with fp32 paramete
   for (const auto& parameter : result.parameters) CHECK(parameter.scalar_type() == torch::kFloat);
 }
 
+TEST_CASE("activations that wait in host memory leave the gradients as they are") {
+  require_devices(1);
+  const auto gradients = [](auto&& accelerator) {
+    torch::manual_seed(0);
+    torch::nn::Sequential net(torch::nn::Linear(256, 256), torch::nn::Tanh(),
+                              torch::nn::Linear(256, 256));
+    auto model = accelerator.prepare(net);
+    const auto loss = model(torch::randn({512, 256}).to(accelerator.device())).square().mean();
+    if constexpr (requires { accelerator.offload_report(); })
+      CHECK(accelerator.offload_report().waiting == 2 * 512 * 256 * 4);
+    accelerator.backward(loss);
+    return torch::nn::utils::parameters_to_vector(
+        {net->parameters()[0].grad(), net->parameters()[2].grad()});
+  };
+  using Device = on<cuda>;
+  using Host = on<cuda, offload<activations>>;
+  const auto plain = gradients(Accelerator<single, fp32, accumulate<1>, Device>());
+  CHECK(torch::equal(gradients(Accelerator<single, fp32, accumulate<1>, Host>()), plain));
+}
+
+TEST_CASE("a loader copies to the device from pinned memory, with and without workers") {
+  require_devices(1);
+  for (const int workers : {0, 2}) {
+    Accelerator<single, fp32, accumulate<1>, on<cuda>> accelerator;
+    std::vector<float> data(37);
+    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i);
+    auto loader = accelerator.prepare(
+        data_loader(data, {.batch_size = 4, .num_workers = workers, .non_blocking = true}));
+    double sum = 0;
+    for (auto& batch : loader) {
+      CHECK(batch.is_cuda());
+      sum += batch.sum().template item<double>();
+    }
+    CHECK(sum == 36 * 37 / 2);
+  }
+}
+
 TEST_CASE("ranks on two devices train the same weights over NCCL, and gather") {
   require_devices(2);
   std::array<std::vector<at::Tensor>, 2> weights;

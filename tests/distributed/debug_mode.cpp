@@ -181,3 +181,49 @@ TEST_CASE("ranks that call different collectives are told so without debug mode 
   for (const auto& error : calls(objects, sum))
     CHECK_THAT(error, ContainsSubstring("rank 0: sum of a number; rank 1: reduce (sum)"));
 }
+
+TEST_CASE("debug mode: ranks that read different units of one size without gradients are told") {
+  const auto errors = errors_of_ranks(
+      2,
+      [](const PartialState& state) {
+        accel::Accelerator<accel::full_shard, accel::fp32, accel::accumulate<1>,
+                           accel::on<accel::cpu>>
+            accelerator(state);
+        torch::nn::ModuleList blocks;
+        for (int i = 0; i < 3; ++i) blocks->push_back(torch::nn::Linear(4, 4));
+        auto model = accelerator.prepare(blocks);
+        const torch::NoGradGuard no_grad;
+        const auto mine = static_cast<size_t>(state.process_index());
+        (void)blocks[mine]->as<torch::nn::Linear>()->forward(torch::ones({1, 4}));
+      },
+      debugging());
+  for (const auto& error : errors) {
+    CHECK_THAT(error, ContainsSubstring("rank 0: the gathering of the unit '0'"));
+    CHECK_THAT(error, ContainsSubstring("rank 1: the gathering of the unit '1'"));
+  }
+}
+
+TEST_CASE(
+    "debug mode: ranks whose samplers give different orders are told before the first batch") {
+  const auto run = [](bool differ) {
+    return errors_of_ranks(
+        2,
+        [differ](const PartialState& state) {
+          accel::Accelerator<accel::ddp, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>>
+              accelerator(state, {.communicator = debugging()});
+          const std::vector<float> data(40, 1.0f);
+          std::vector<double> weights(40, 1.0);
+          if (differ && state.process_index() == 1) weights[3] = 50.0;
+          auto loader = accelerator.prepare(accel::data_loader(
+              data, accel::WeightedRandomSampler(weights, 40), {.batch_size = 4}));
+          for (auto& batch : loader) (void)batch;
+        },
+        debugging());
+  };
+  for (const auto& error : run(false)) CHECK(error.empty());
+  for (const auto& error : run(true)) {
+    CHECK_THAT(error, ContainsSubstring("iterate a loader in different orders"));
+    CHECK_THAT(error, ContainsSubstring("digest of the order"));
+    CHECK_THAT(error, ContainsSubstring("give samplers the same weights and seeds"));
+  }
+}

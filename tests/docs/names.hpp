@@ -83,6 +83,9 @@ extern at::Tensor batch;
 
 }  // namespace names::placement
 
+/// docs/placement.md: needs nothing.
+namespace names::activations {}
+
 /// docs/collectives.md: a store that the ranks share, and who this one is.
 namespace names::collectives {
 
@@ -98,7 +101,7 @@ using names::training::accelerator, names::training::adamw, names::training::net
     names::training::total_steps;
 extern torch::optim::SGD sgd;
 extern accel::ReduceLROnPlateau plateau;
-extern at::Tensor validation_loss;
+extern at::Tensor validation_losses;
 extern std::int64_t batch, accumulation;
 
 }  // namespace names::schedules

@@ -98,6 +98,7 @@ static_assert(HasEngine<sharded<zero1>, on<cpu>> && HasEngine<hybrid_shard, on<c
 static_assert(HasEngine<full_shard, on<cpu, offload<optimizer_state>>>);
 static_assert(HasEngine<full_shard, on<automatic, offload<optimizer_state, parameters>>>);
 static_assert(!HasEngine<full_shard, on<cuda, offload<optimizer_state>>>);
+static_assert(HasEngine<single, on<cuda, offload<activations>>>);
 static_assert(!HasEngine<xla, on<xla_device>>);
 static_assert(HasEngine<single, on<cpu, recomputed<>>> && HasEngine<ddp, on<cuda, recomputed<>>>);
 

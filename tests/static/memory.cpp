@@ -26,6 +26,7 @@ static_assert(of<shard_grad_op>().at_rest() == 16 * shard);
 
 // With fp32 masters.
 static_assert(of<ddp, with_masters<bf16_true>>().at_rest() == (2 + 2 + 12) * whole);
+static_assert(of<ddp, with_masters<bf16_true>>().in_step == 4 * whole);
 static_assert(of<sharded<zero2>, with_masters<bf16_true>>().at_rest() == 2 * whole + 16 * shard);
 static_assert(of<sharded<zero3>, with_masters<bf16_true>>().at_rest() == 16 * shard);
 static_assert(of<sharded<zero3>, bf16_true>().at_rest() == 8 * shard);
@@ -43,6 +44,13 @@ static_assert(of<shard_grad_op>().in_step == 4 * whole + 4 * 4 * 10);
 static_assert(of<sharded<zero1>>({.micro_batches = 4}).in_step == 4 * 4 * 10 + 4 * whole);
 static_assert(of<sharded<zero2>>({.micro_batches = 4}).in_step == 4 * 4 * 10);
 static_assert(of<ddp, bf16>().in_step == 2 * whole);
+
+// Activations are the same for all.
+static_assert(of<ddp>({.activations = 7}).peak() == 16 * whole + 7);
+static_assert(of<sharded<zero3>>({.activations = 7}).peak() == of<sharded<zero3>>().peak() + 7);
+static_assert(of<ddp>({.activations = 7}).at_rest() == 16 * whole);
+static_assert(rank_memory<ddp, fp32, on<cpu, offload<activations>>>({10, 10}, {.activations = 7})
+                  .offloaded == 7);
 
 // Other optimizers.
 static_assert(of<ddp>({.optimizer_numbers = 0}).at_rest() == 8 * whole);

@@ -33,6 +33,10 @@ static_assert(!on<cpu>::recomputes);
 static_assert(on<cuda, offload<optimizer_state>>::offloads_optimizer_state);
 static_assert(!on<cuda, offload<optimizer_state>>::offloads_parameters);
 static_assert(on<cuda, recomputed<>, offload_both>::offloads_parameters);
+static_assert(!on<cuda, offload_both>::offloads_activations);
+static_assert(on<cuda, offload<activations>>::offloads_activations);
+static_assert(!on<cuda, offload<activations>>::offloads_optimizer_state);
+static_assert(on<cpu, offload<optimizer_state, activations>>::offloads_optimizer_state);
 static_assert(on<cuda, recomputed<>, offload_both>::recomputes);
 static_assert(std::same_as<recomputed<wrap_by_size>::units, wrap_by_size>);
 
@@ -49,11 +53,14 @@ struct has_offloads_optimizer_state {
 struct has_offloads_parameters {
   static constexpr bool offloads_parameters = false;
 };
+struct has_offloads_activations {
+  static constexpr bool offloads_activations = false;
+};
 struct has_recomputes {
   static constexpr bool recomputes = false;
 };
 using least = archetype<has_axis, has_name, has_device, has_offloads_optimizer_state,
-                        has_offloads_parameters, has_recomputes>;
+                        has_offloads_parameters, has_offloads_activations, has_recomputes>;
 static_assert(PlacementPolicy<least>);
 
 // Near misses: a fact is missing.
@@ -62,6 +69,7 @@ static_assert(!PlacementPolicy<least::without<has_name>>);
 static_assert(!PlacementPolicy<least::without<has_device>>);
 static_assert(!PlacementPolicy<least::without<has_offloads_optimizer_state>>);
 static_assert(!PlacementPolicy<least::without<has_offloads_parameters>>);
+static_assert(!PlacementPolicy<least::without<has_offloads_activations>>);
 static_assert(!PlacementPolicy<least::without<has_recomputes>>);
 
 // A fact is of another type.
@@ -77,6 +85,9 @@ struct int_offloads_optimizer_state {
 struct int_offloads_parameters {
   static constexpr int offloads_parameters = 0;
 };
+struct int_offloads_activations {
+  static constexpr int offloads_activations = 0;
+};
 struct int_recomputes {
   static constexpr int recomputes = 0;
 };
@@ -86,6 +97,7 @@ static_assert(!PlacementPolicy<least::with<has_device, int_device>>);
 static_assert(
     !PlacementPolicy<least::with<has_offloads_optimizer_state, int_offloads_optimizer_state>>);
 static_assert(!PlacementPolicy<least::with<has_offloads_parameters, int_offloads_parameters>>);
+static_assert(!PlacementPolicy<least::with<has_offloads_activations, int_offloads_activations>>);
 static_assert(!PlacementPolicy<least::with<has_recomputes, int_recomputes>>);
 
 struct with_state : least {
@@ -129,13 +141,14 @@ struct has_extra_tag {
   using kind = placement_extra;
 };
 using least_extra = archetype<has_extra_tag, has_name, has_offloads_optimizer_state,
-                              has_offloads_parameters, has_recomputes>;
+                              has_offloads_parameters, has_offloads_activations, has_recomputes>;
 static_assert(PlacementExtras<least_extra> && PlacementPolicy<on<cpu, least_extra>>);
 static_assert(!PlacementExtras<least_extra::without<has_extra_tag>>);
 static_assert(!PlacementExtras<least_extra::with<has_extra_tag, has_device_tag>>);
 static_assert(!PlacementExtras<least_extra::without<has_name>>);
 static_assert(!PlacementExtras<least_extra::without<has_offloads_optimizer_state>>);
 static_assert(!PlacementExtras<least_extra::without<has_offloads_parameters>>);
+static_assert(!PlacementExtras<least_extra::without<has_offloads_activations>>);
 static_assert(!PlacementExtras<least_extra::without<has_recomputes>>);
 static_assert(!PlacementExtras<least_extra::with<has_recomputes, int_recomputes>>);
 struct extra_with_state : least_extra {
@@ -153,9 +166,12 @@ static_assert(!Accepts<on, cpu, optimizer_state>);
 static_assert(!Accepts<on, cpu, wrap_auto>);
 static_assert(!Accepts<on, cpu, recomputed<>, recomputed<wrap_by_size>>);
 static_assert(!Accepts<on, cpu, offload<optimizer_state>, offload<parameters>>);
+static_assert(!Accepts<on, cpu, offload<optimizer_state>, offload<activations>>);
 static_assert(Accepts<offload, optimizer_state> && Accepts<offload, parameters, optimizer_state>);
 static_assert(!Accepts<offload>);
+static_assert(Accepts<offload, activations> && Accepts<offload, activations, optimizer_state>);
 static_assert(!Accepts<offload, optimizer_state, optimizer_state>);
+static_assert(!Accepts<offload, activations, activations>);
 static_assert(!Accepts<offload, cpu>);
 static_assert(!Accepts<offload, optimizer_state, int>);
 static_assert(Accepts<recomputed, wrap_by_size>);

@@ -59,7 +59,7 @@ const std::map<std::string_view, std::string_view> other_effects{
 
 /// Configurations that a key is tried on: the first on which one of its values says something else.
 std::vector<Config> situations() {
-  std::vector<Config> all(5);
+  std::vector<Config> all(6);
   all[1].mixed_precision = accel::MixedPrecision::bf16_true;
   all[2].distributed_type = accel::DistributedType::fsdp;
   all[3].distributed_type = accel::DistributedType::deepspeed;
@@ -67,6 +67,8 @@ std::vector<Config> situations() {
   all[4] = all[3];
   all[4].deepspeed.zero_stage = 3;
   all[4].deepspeed.offload_optimizer_device = accel::OffloadDevice::cpu;
+  all[5] = all[2];
+  all[5].fsdp.activation_checkpointing = true;
   return all;
 }
 

@@ -135,12 +135,12 @@ void print_accumulations() {
 
 void print_placements() {
   print("### Placement: where tensors live\n\n"
-        "| policy | device | optimizer state waits elsewhere | parameters too | recomputes "
-        "activations |\n|---|---|---|---|---|\n");
+        "| policy | device | optimizer state waits elsewhere | parameters too | activations wait "
+        "elsewhere | are recomputed |\n|---|---|---|---|---|---|\n");
   hana::for_each(matrix::placements, []<class Placement>(hana::basic_type<Placement>) {
-    print("| `{}` | {} | {} | {} | {} |\n", Placement::name, name_of(Placement::device),
+    print("| `{}` | {} | {} | {} | {} | {} |\n", Placement::name, name_of(Placement::device),
           yes(Placement::offloads_optimizer_state), yes(Placement::offloads_parameters),
-          yes(Placement::recomputes));
+          yes(Placement::offloads_activations), yes(Placement::recomputes));
   });
   print("\n`recomputed<Units>` takes the units that `sharded` takes; `{}` is its default.\n\n",
         accel::wrap_auto::name);
@@ -226,8 +226,9 @@ void print_page(const std::filesystem::path& folder) {
 
   print("## What goes together\n\n"
         "Of the {} combinations of the policies above, {} go together, and this release runs {} of "
-        "them: those without `xla`, and without `offload` on a GPU. Every accumulation goes with "
-        "everything. The rest is decided by pairs: a letter names the rule that refuses one.\n\n",
+        "them: those without `xla`, and without optimizer state off a GPU. Every accumulation goes "
+        "with everything. The rest is decided by pairs: a letter names the rule that refuses "
+        "one.\n\n",
         matrix::combinations, legal, running);
   print_pairs("precision", matrix::precisions, matrix::backend_by_precision);
   print_pairs("placement", matrix::placements, matrix::backend_by_placement);

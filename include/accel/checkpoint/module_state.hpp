@@ -8,7 +8,10 @@
 #pragma once
 
 #include <accel/checkpoint/safetensors.hpp>
+#include <accel/checkpoint/sharded_safetensors.hpp>
+#include <accel/comm/communicator.hpp>
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
@@ -67,5 +70,14 @@ ModuleMismatch load_module_state(torch::nn::Module& module, const Safetensors& f
 /// The strict form in two steps: the call throws where anything does not fit, and the function that
 /// it returns copies. The module must live until then.
 std::function<void()> plan_module_load(torch::nn::Module& module, Safetensors file);
+
+/// Reads a model's files (see SafetensorsReader) on rank 0 alone, one tensor at a time, into the
+/// modules of all ranks, whose parameters may be sharded: no rank holds more than one tensor beside
+/// its part. Otherwise as `load_module_state`, with the same result on every rank. Every rank must
+/// call this, with modules of the same structure. Throws Error(checkpoint) on every rank; nothing has
+/// changed then, but where a value cannot be read, which only shows when its turn comes.
+ModuleMismatch load_checkpoint_in_model(torch::nn::Module& module,
+                                        const std::filesystem::path& checkpoint,
+                                        const Communicator& communicator, bool strict = true);
 
 }  // namespace accel

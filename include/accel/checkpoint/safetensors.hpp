@@ -45,6 +45,15 @@ void save_safetensors(const std::filesystem::path& path, const NamedTensors& ten
 /// Reads one file, strictly (see `parse_safetensors_header`).
 Safetensors load_safetensors(const std::filesystem::path& path);
 
+namespace detail {
+
+/// One tensor of an open file, on the CPU.
+[[nodiscard]] at::Tensor read_tensor(const InputFile& file, const SafetensorsHeader& header,
+                                     const SafetensorsEntry& entry);
+[[nodiscard]] at::ScalarType scalar_type_of(const SafetensorsEntry& entry);
+
+}  // namespace detail
+
 /// A shape as messages show it: "[3, 2]".
 std::string shape_text(at::IntArrayRef shape);
 

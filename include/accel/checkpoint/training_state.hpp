@@ -49,7 +49,7 @@ class TrainingState {
   void add_model(std::shared_ptr<torch::nn::Module> model);
   void add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                      std::function<ParameterPairs()> parameters);
-  void add_loader(std::shared_ptr<LoaderCursor> cursor);
+  void add_loader(const std::shared_ptr<LoaderCursor>& cursor);
 
   template <class Schedule>
   void add_schedule(std::shared_ptr<Schedule> schedule) {

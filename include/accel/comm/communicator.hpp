@@ -79,7 +79,7 @@ class Communicator {
 
   /// Connects over a store that the caller has: inside an MPI program, or ranks that are threads of
   /// one process (a c10d::HashStore). Several connections over one store are told apart by `name`.
-  static Communicator over_store(c10::intrusive_ptr<c10d::Store> store, const Ranks& ranks,
+  static Communicator over_store(const c10::intrusive_ptr<c10d::Store>& store, const Ranks& ranks,
                                  c10::DeviceType device, const CommunicatorOptions& options = {},
                                  const std::string& name = "accel");
 
@@ -170,6 +170,9 @@ class Communicator {
   /// In debug mode: throws Error(collective) on every rank, with what each is about to do and where,
   /// unless all are about to do the same. Members call it themselves. Every rank must call this.
   void compare_calls(std::string_view call, const CallSite& where) const;
+
+  /// Whether debug mode is on, on every rank.
+  [[nodiscard]] bool debugging() const noexcept;
 
   /// Leaves word in the store of why this rank is about to stop, for what only it has found. A
   /// collective of another rank that fails from then on gives the reason. Local, and never throws.

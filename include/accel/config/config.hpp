@@ -104,7 +104,9 @@ struct Config {
   bool gradient_accumulation_dynamic =
       false;  ///< the count stays a run-time value, out of the type
 
-  bool activation_checkpointing = false;  ///< FSDP has its own key for this; either is enough
+  // FSDP has its own keys for these; either is enough.
+  bool activation_checkpointing = false;
+  bool activation_offload = false;
   bool debug = false;
   bool downcast_bf16 = false;
   std::string main_training_function = "main";

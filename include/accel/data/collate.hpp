@@ -76,7 +76,7 @@ struct Collator {
         "them; adapt the struct with BOOST_HANA_ADAPT_STRUCT, or pass a collate function");
   }
 
-  static at::Tensor rows(std::vector<at::Tensor> column) { return stack_samples(column); }
+  static at::Tensor rows(const std::vector<at::Tensor>& column) { return stack_samples(column); }
 
   static std::vector<std::string> rows(std::vector<std::string> column) { return column; }
 

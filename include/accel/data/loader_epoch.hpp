@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -42,6 +43,13 @@ class IntraopThreads {
   int count_;
 };
 
+/// In debug mode: compares that every rank begins a loop, and runs `make_order`, whose failure on one
+/// of them all are told; then, that they are about to visit samples in the same order, which a
+/// sampler may compute from anything. Throw Error(collective) on every rank. Every rank must call
+/// these.
+void compare_loops(const Communicator& communicator, const std::function<void()>& make_order);
+void compare_orders(const Communicator& communicator, const SampleOrder& order, std::int64_t epoch);
+
 template <class Reader>
 class LoaderEpoch {
  public:
@@ -60,12 +68,21 @@ class LoaderEpoch {
         next_(start_.first_batch) {
     // A resumed epoch made its draw before the state was saved.
     if (!start_.resumed) draw_base_seed();
-    const auto samples = plan_.options().samples;
-    if (sampler)
-      order_.emplace(checked_order(sampler.order(start_.epoch, cursor_->seed()), samples,
-                                   dataset_size(*reader_.dataset())));
-    else
-      order_.emplace(samples, options.shuffle, cursor_->seed(), start_.epoch);
+    const auto make_order = [&] {
+      const auto samples = plan_.options().samples;
+      if (sampler)
+        order_.emplace(checked_order(sampler.order(start_.epoch, cursor_->seed()), samples,
+                                     dataset_size(*reader_.dataset())));
+      else
+        order_.emplace(samples, options.shuffle, cursor_->seed(), start_.epoch);
+    };
+    // Where loops may end apart, they may begin apart too.
+    if (communicator_.debugging() && !placement.allow_uneven_batches) {
+      compare_loops(communicator_, make_order);
+      compare_orders(communicator_, order_->order(), start_.epoch);
+    } else {
+      make_order();
+    }
     iteration_.emplace(placement.active_loaders, plan_.remainder(), plan_.total_batch_size());
     if (options.num_workers > 0 && next_ < plan_.size()) start_prefetching(options);
     advance();

@@ -11,6 +11,7 @@
 #include <accel/engine/autocast.hpp>
 #include <accel/engine/grad_scaler.hpp>
 #include <accel/engine/gradients.hpp>
+#include <accel/engine/offloaded_activations.hpp>
 #include <accel/engine/prepared_objects.hpp>
 #include <accel/engine/step.hpp>
 
@@ -29,24 +30,15 @@ using ReplicaOf =
 
 namespace detail {
 
-template <class Backend>
+/// How a backend cuts a module to shard it, or a placement to recompute it.
+template <class Policy>
 struct UnitsOf {
   using type = wrap_auto;
 };
-template <class Backend>
-  requires requires { typename Backend::units; }
-struct UnitsOf<Backend> {
-  using type = typename Backend::units;
-};
-
-template <class Placement>
-struct RecomputedOf {
-  using type = wrap_auto;
-};
-template <class Placement>
-  requires requires { typename Placement::recomputed_units; }
-struct RecomputedOf<Placement> {
-  using type = typename Placement::recomputed_units;
+template <class Policy>
+  requires requires { typename Policy::units; }
+struct UnitsOf<Policy> {
+  using type = typename Policy::units;
 };
 
 }  // namespace detail
@@ -81,8 +73,10 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
   static constexpr bool reduces = Backend::distributed;
   /// Whether ranks hold parts of a model only.
   static constexpr bool shards = Backend::shards_optimizer_state;
-  /// Whether something waits elsewhere than on the device.
+  /// Whether the optimizer's state waits elsewhere than on the device,
   static constexpr bool offloads = Placement::offloads_optimizer_state;
+  /// or what autograd saves.
+  static constexpr bool offloads_activations = Placement::offloads_activations;
   /// Whether units run again in backward.
   static constexpr bool recomputes = Placement::recomputes;
   /// Whether gradients may have to be finished (corrected, unscaled) before a step.
@@ -94,18 +88,24 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
         step(run_time.gradient_accumulation_steps),
         loaders(std::make_shared<ActiveLoaders>()),
         scaler(make_scaler(run_time)) {
-    if constexpr (offloads)
-      state.communicator().together(
-          [this] {
-            offload = std::make_shared<detail::OffloadFile>(options.offload.folder,
-                                                            state.process_index());
-          },
-          ErrorCategory::config, "another rank cannot make files in its offload.folder");
+    if constexpr (offloads || offloads_activations) {
+      if (state.device().is_cpu())
+        state.communicator().together(
+            [this] {
+              offload = std::make_shared<detail::OffloadFile>(options.offload.folder,
+                                                              state.process_index());
+            },
+            ErrorCategory::config, "another rank cannot make files in its offload.folder");
+    }
+    if constexpr (offloads_activations)
+      activations = std::make_shared<detail::OffloadedActivations>(offload);
   }
 
   Step<Backend, Precision, Accumulation> step;
   std::shared_ptr<ActiveLoaders> loaders;
-  std::shared_ptr<detail::OffloadFile> offload;  ///< where the placement offloads
+  std::shared_ptr<detail::OffloadFile> offload;  ///< where the placement offloads, on the CPU
+  [[no_unique_address]] std::conditional_t<
+      offloads_activations, std::shared_ptr<detail::OffloadedActivations>, Nothing> activations;
   bool split_batches = false;  ///< of any loader: a batch is one of all ranks together
   [[no_unique_address]] std::conditional_t<Precision::needs_scaler, GradScaler, Nothing> scaler;
 
@@ -123,7 +123,7 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
       for (auto& model : Objects::models)
         if (!model.recomputed)
           model.recomputed = std::make_shared<detail::RecomputedUnits>(
-              *model.module, unit_rule_of<typename detail::RecomputedOf<Placement>::type>(
+              *model.module, unit_rule_of<typename detail::UnitsOf<Placement>::type>(
                                  options.sharded.min_num_params));
   }
 

@@ -75,6 +75,19 @@ class InitScope {
   std::optional<c10::impl::IncludeDispatchKeyGuard> included_;
 };
 
+/// Within it LibTorch may look at the addresses of memory that some tensors do not have yet, which it
+/// compares in some operations.
+class ReadableScope {
+ public:
+  explicit ReadableScope(const std::vector<at::Tensor>& tensors);
+  ~ReadableScope();
+  ReadableScope(const ReadableScope&) = delete;
+  ReadableScope& operator=(const ReadableScope&) = delete;
+
+ private:
+  std::vector<c10::Storage> storages_;
+};
+
 /// The parameters and buffers of a module that are on meta and have a recipe. Throws Error(usage),
 /// with its name, for one that was written to since.
 [[nodiscard]] DeferredTensors deferred_tensors(const torch::nn::Module& module);

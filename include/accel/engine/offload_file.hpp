@@ -3,8 +3,8 @@
 //
 // Memory for tensors that wait until they are needed: parts of files on a disk, mapped into the
 // process, so that operations use them like any other memory and the kernel writes them out when it
-// wants the pages. offload<...> puts shards of parameters (sharded_parallel.hpp) and optimizer state
-// (optim/offloaded_state.hpp) there.
+// wants the pages. offload<...> puts shards of parameters (sharded_parallel.hpp), optimizer state
+// (optim/offloaded_state.hpp) and what autograd saved (offloaded_activations.hpp) there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -51,6 +51,8 @@ class OffloadFile {
 /// Takes the pages below a tensor of a file, or below memory of one, out of this process; the next
 /// access brings them back. What they hold stays. Nothing happens to other tensors.
 void drop_pages(const at::Tensor& tensor);
+/// The same for memory that `OffloadFile::allocate` returned, or a part of it.
+void drop_pages(const void* data, std::size_t bytes);
 
 }  // namespace detail
 }  // namespace accel

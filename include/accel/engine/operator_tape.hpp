@@ -73,13 +73,20 @@ struct TapeOperation {
     std::optional<size_t> element{};
   };
 
+  /// A tensor that was not computed here.
+  struct Outside {
+    Place place;
+    at::Tensor tensor;
+    int64_t version = 0;
+    std::optional<c10::Device> home{};  ///< where it is wanted, if a copy elsewhere took its place
+  };
+
   c10::OperatorHandle handle;
   AutocastState autocast{};              ///< that it ran under
   std::optional<RandomState> random{};   ///< if it draws
   std::vector<c10::IValue> arguments{};  ///< without tensors
   std::vector<std::pair<Place, TapeReference>> computed{};
-  std::vector<std::pair<Place, at::Tensor>> outside{};
-  std::vector<int64_t> versions{};        ///< of the tensors from outside
+  std::vector<Outside> outside{};
   std::vector<size_t> reads{}, writes{};  ///< memories
   std::vector<size_t> turns_foreign{};    ///< memories that it reads, and nothing has written
   std::vector<std::optional<size_t>> memory_of_result{};
@@ -124,6 +131,10 @@ class OperatorTape {
   /// Ends it: operations that no `wanted` one depends on are dropped, and what only `begin`, `end`
   /// and `find` need. Call none of them afterwards.
   void close(const std::vector<TapeReference>& wanted);
+
+  /// After `close`: has `move` say what takes the place of each tensor from outside, a copy of it
+  /// elsewhere or the tensor itself.
+  void replace_outside(const std::function<at::Tensor(const at::Tensor&)>& move);
 
   /// Runs the operations again and hands out each wanted tensor once nothing writes to it any more.
   /// Throws Error(usage) where a tensor from outside was written to since. Returns, of draws in a row,

@@ -35,6 +35,7 @@ class PreparedModel {
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) const {
     [[maybe_unused]] const auto synchronized = sync_batch_norm();
+    [[maybe_unused]] const Offloading offloaded = offloading();
     [[maybe_unused]] const auto recomputed = recomputing();
     if constexpr (autocasts) {
       const auto scope = autocast();
@@ -49,8 +50,9 @@ class PreparedModel {
   /// Any member of the module: `model->encode(x)`. Under autocast the whole expression runs in its
   /// scope; results are as the module returns them.
   auto operator->() const {
-    if constexpr (Context::reduces || Context::recomputes || autocasts)
-      return Scoped{autocast(), sync_batch_norm(), recomputing(), module_.get()};
+    if constexpr (Context::reduces || Context::offloads_activations || Context::recomputes ||
+                  autocasts)
+      return Scoped{autocast(), sync_batch_norm(), offloading(), recomputing(), module_.get()};
     else
       return module_.get();
   }
@@ -68,9 +70,13 @@ class PreparedModel {
   using Recomputing =
       std::conditional_t<Context::recomputes, detail::RecomputedUnits::Scope, Nothing>;
 
+  using Offloading = std::conditional_t<Context::offloads_activations,
+                                        detail::OffloadedActivations::Scope, Nothing>;
+
   struct Scoped {
     Cast scope;
     Synchronized synchronized;
+    Offloading offloading;
     Recomputing recomputing;
     Module* module;
     Module* operator->() const noexcept { return module; }
@@ -79,6 +85,14 @@ class PreparedModel {
   [[nodiscard]] Cast autocast() const {
     if constexpr (autocasts)
       return {context_->state.device().type(), scalar_type(Precision::compute_type)};
+    else
+      return {};
+  }
+
+  /// What moves what autograd saves, where the placement says so.
+  [[nodiscard]] Offloading offloading() const {
+    if constexpr (Context::offloads_activations)
+      return Offloading(context_->activations, *module_);
     else
       return {};
   }

@@ -69,8 +69,8 @@ class PreparedObjects {
   using MakeReplica = std::function<std::unique_ptr<Replica>(std::shared_ptr<torch::nn::Module>,
                                                              const detail::DeferredTensors&)>;
 
-  PreparedObjects(PartialState processes, const AcceleratorOptions& run_time)
-      : state(std::move(processes)), options(run_time) {}
+  PreparedObjects(PartialState processes, AcceleratorOptions run_time)
+      : state(std::move(processes)), options(std::move(run_time)) {}
 
   PartialState state;
   AcceleratorOptions options;

@@ -239,6 +239,13 @@ class TrainingLoop {
     return units ? units->report() : RecomputeReport{};
   }
 
+  /// What offload<activations> has moved so far, for all models. Local.
+  [[nodiscard]] OffloadReport offload_report() const
+    requires(Placement::offloads_activations)
+  {
+    return shared_->activations->report();
+  }
+
   /// Makes every parameter of a model the mean over the ranks of what they have, after steps inside
   /// no_sync: of 16-bit parameters the fp32 copies that the optimizer steps, where it has them.
   /// Buffers and the optimizer's state stay. Every rank must call this.

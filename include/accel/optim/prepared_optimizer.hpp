@@ -138,10 +138,7 @@ class OptimizerKernel {
     if constexpr (has_masters) gradients_to_masters();
     // Pieces get what the user has made of the gradients since they were reduced.
     if constexpr (shards) (void)detail::follow_user_gradients(record_->parameters);
-    if (offloaded_)
-      offloaded_->step(*optimizer_, [this] { step_optimizer(); });
-    else
-      step_optimizer();
+    step_where_it_waits();
     if constexpr (has_masters) masters_to_parameters();
     if constexpr (shards) detail::refresh_wholes(record_->parameters);
     // Inside one long autocast region the casts of the old weights would be taken for the new ones.
@@ -167,6 +164,11 @@ class OptimizerKernel {
   }
 
  private:
+  void step_where_it_waits() {
+    if constexpr (shards)
+      if (offloaded_) return offloaded_->step(*optimizer_, [this] { step_optimizer(); });
+    step_optimizer();
+  }
   void step_optimizer() {
     if constexpr (has_fused_kernel<Optimizer>)
       fused_step(*optimizer_, scratch_);
@@ -225,6 +227,7 @@ class OptimizerKernel {
   void masters_to_parameters() {
     at::NoGradGuard no_grad;
     for (auto& [parameter, master, version, master_version] : masters_) {
+      master.mutable_grad().reset();  // a copy of the parameter's, as large as the master
       parameter.copy_(master);
       version = parameter._version();
       master_version = master._version();
@@ -245,7 +248,9 @@ class OptimizerKernel {
   bool whole_ = false;  ///< not of pieces, for a while
   std::vector<Master> masters_;
   FusedScratch scratch_;
-  std::optional<detail::OffloadedState> offloaded_;
+  struct Nothing {};
+  [[no_unique_address]] std::conditional_t<shards, std::optional<detail::OffloadedState>, Nothing>
+      offloaded_;
 };
 
 /// What `prepare` returns for an optimizer. Copies share it.

@@ -37,7 +37,9 @@ concept RunsOnDevice = Placement::device != device_kind::xla || Backend::lazy ||
 /// A graph names its tensors once, on the device, and they stay there from step to step.
 template <class Placement, class Backend>
 concept StaysInGraph =
-    !Backend::lazy || !(Placement::offloads_optimizer_state || Placement::offloads_parameters) ||
+    !Backend::lazy ||
+    !(Placement::offloads_optimizer_state || Placement::offloads_parameters ||
+      Placement::offloads_activations) ||
     detail::unmet<"accel: offload<...> needs a backend that runs operations one by one; "
                   "use sharded<zero3>, or xla without offload",
                   Placement, Backend>;
@@ -96,7 +98,7 @@ concept ReducesOncePerWindow =
 template <class Placement>
 concept OffloadsInThisRelease =
     !Placement::offloads_optimizer_state || Placement::device != device_kind::cuda ||
-    detail::unmet<"accel: offload<...> needs tensors on the CPU in this release; "
+    detail::unmet<"accel: offload<optimizer_state> needs tensors on the CPU in this release; "
                   "use on<cpu, offload<...>>, which keeps them in a file on a disk",
                   Placement>;
 

@@ -8,8 +8,11 @@
 //   offload<optimizer_state>              the optimizer state does not fit into memory: on<cpu> it
 //                                         waits in files on a disk (AcceleratorOptions::offload)
 //   offload<optimizer_state, parameters>  nor do the parameters
-//   recomputed<Units>                     activations do not fit: a unit keeps its inputs only, and
-//                                         runs again in backward; with every eager backend
+//   offload<activations>                  what backward needs does not fit, and a disk (or, beside a
+//                                         GPU, the host) is quicker than to compute it again; with
+//                                         every eager backend
+//   recomputed<Units>                     nor does it fit: a unit keeps its inputs only, and runs
+//                                         again in backward; with every eager backend
 #pragma once
 
 #include <accel/detail/fact.hpp>
@@ -29,12 +32,14 @@ struct placement_extra {};
 
 /// The facts of an extra, which mean what they mean for a placement:
 ///  - `kind` is placement_extra, `name` its spelling; the type is empty.
-///  - `bool offloads_optimizer_state`, `bool offloads_parameters`, `bool recomputes`.
+///  - `bool offloads_optimizer_state`, `bool offloads_parameters`, `bool offloads_activations`,
+///    `bool recomputes`.
 template <class Extra>
 concept HasExtraFacts = std::is_empty_v<Extra> && detail::Named<Extra> && requires {
   requires std::same_as<typename Extra::kind, placement_extra>;
   requires detail::is_fact<Extra::offloads_optimizer_state, bool>;
   requires detail::is_fact<Extra::offloads_parameters, bool>;
+  requires detail::is_fact<Extra::offloads_activations, bool>;
   requires detail::is_fact<Extra::recomputes, bool>;
 };
 
@@ -53,17 +58,24 @@ struct optimizer_state {
 struct parameters {
   static constexpr std::string_view name = "parameters";
 };
+struct activations {
+  static constexpr std::string_view name = "activations";
+};
 
 /// The arguments of offload<...>, in any order.
 template <class... Parts>
 concept Offloadable =
     (sizeof...(Parts) > 0 && detail::distinct<Parts...> &&
-     ((std::same_as<Parts, optimizer_state> || std::same_as<Parts, parameters>) && ...)) ||
+     ((std::same_as<Parts, optimizer_state> || std::same_as<Parts, parameters> ||
+       std::same_as<Parts, activations>) &&
+      ...)) ||
     detail::unmet<"accel: offload<...> needs names of what waits elsewhere, each once; "
-                  "use offload<optimizer_state> or offload<optimizer_state, parameters>",
+                  "use offload<optimizer_state>, offload<optimizer_state, parameters> or "
+                  "offload<activations>",
                   Parts...>;
 
-/// These wait in host memory or in a file, and come to the device a unit at a time.
+/// These wait in host memory or in a file until they are needed: shards a unit at a time, what
+/// autograd saved a tensor at a time.
 template <class... Parts>
   requires Offloadable<Parts...>
 struct offload {
@@ -72,6 +84,7 @@ struct offload {
       detail::text<"offload<" + detail::names_of<Parts...>() + ">">;
   static constexpr bool offloads_optimizer_state = detail::count_of<optimizer_state, Parts...> == 1;
   static constexpr bool offloads_parameters = detail::count_of<parameters, Parts...> == 1;
+  static constexpr bool offloads_activations = detail::count_of<activations, Parts...> == 1;
   static constexpr bool recomputes = false;
 };
 
@@ -85,6 +98,7 @@ struct recomputed {
       detail::text<"recomputed<" + detail::name_of<Units>() + ">">;
   static constexpr bool offloads_optimizer_state = false;
   static constexpr bool offloads_parameters = false;
+  static constexpr bool offloads_activations = false;
   static constexpr bool recomputes = true;
 };
 
@@ -106,11 +120,12 @@ struct RecomputedUnitsOf<recomputed<Units>, Rest...> {
 
 /// No two extras speak of the same thing, which would leave open which of them holds.
 template <class... Extras>
-concept DistinctExtras =
-    ((0 + ... + int{Extras::offloads_optimizer_state || Extras::offloads_parameters}) <= 1 &&
-     (0 + ... + int{Extras::recomputes}) <= 1) ||
-    detail::unmet<"accel: on<...> needs each kind of extra at most once; "
-                  "use one offload<...> and one recomputed<...>",
-                  Extras...>;
+concept DistinctExtras = ((0 + ... +
+                           int{Extras::offloads_optimizer_state || Extras::offloads_parameters ||
+                               Extras::offloads_activations}) <= 1 &&
+                          (0 + ... + int{Extras::recomputes}) <= 1) ||
+                         detail::unmet<"accel: on<...> needs each kind of extra at most once; "
+                                       "use one offload<...> and one recomputed<...>",
+                                       Extras...>;
 
 }  // namespace accel

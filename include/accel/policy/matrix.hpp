@@ -40,7 +40,8 @@ inline constexpr auto placements_on =
     hana::tuple_t<on<Device>, on<Device, offload<optimizer_state>>,
                   on<Device, offload<optimizer_state, parameters>>, on<Device, recomputed<>>,
                   on<Device, offload<optimizer_state>, recomputed<>>,
-                  on<Device, offload<optimizer_state, parameters>, recomputed<>>>;
+                  on<Device, offload<optimizer_state, parameters>, recomputed<>>,
+                  on<Device, offload<activations>>>;
 
 inline constexpr auto placements = hana::flatten(hana::make_tuple(
     placements_on<automatic>, placements_on<cpu>, placements_on<cuda>, placements_on<xla_device>));
@@ -69,16 +70,16 @@ enum class rule : char {
 inline constexpr std::array<std::string_view, size_of(backends)> backend_by_placement{
     // clang-format off
     // automatic  cpu      cuda   xla_device
-    ".SP.SP" ".SP.SP" ".SP.SP" "DDDDDD",  // single
-    ".SP.SP" ".SP.SP" ".SP.SP" "DDDDDD",  // ddp
-    "..P..P" "..P..P" "..P..P" "DDDDDD",  // sharded<zero1>
-    "..P..P" "..P..P" "..P..P" "DDDDDD",  // sharded<zero2>
-    "......" "......" "......" "DDDDDD",  // sharded<zero3>
-    "......" "......" "......" "DDDDDD",  // sharded<fsdp_zero2>
-    "..P..P" "..P..P" "..P..P" "DDDDDD",  // sharded<hybrid<zero2>>
-    "......" "......" "......" "DDDDDD",  // sharded<hybrid<zero3>>
-    "......" "......" "......" "DDDDDD",  // sharded<hybrid<fsdp_zero2>>
-    "XXXXXX" "XXXXXX" "XXXXXX" ".GGRGG",  // xla
+    ".SP.SP." ".SP.SP." ".SP.SP." "DDDDDDD",  // single
+    ".SP.SP." ".SP.SP." ".SP.SP." "DDDDDDD",  // ddp
+    "..P..P." "..P..P." "..P..P." "DDDDDDD",  // sharded<zero1>
+    "..P..P." "..P..P." "..P..P." "DDDDDDD",  // sharded<zero2>
+    "......." "......." "......." "DDDDDDD",  // sharded<zero3>
+    "......." "......." "......." "DDDDDDD",  // sharded<fsdp_zero2>
+    "..P..P." "..P..P." "..P..P." "DDDDDDD",  // sharded<hybrid<zero2>>
+    "......." "......." "......." "DDDDDDD",  // sharded<hybrid<zero3>>
+    "......." "......." "......." "DDDDDDD",  // sharded<hybrid<fsdp_zero2>>
+    "XXXXXXX" "XXXXXXX" "XXXXXXX" ".GGRGGG",  // xla
     // clang-format on
 };
 

@@ -3,9 +3,9 @@
 //
 // Bytes that a strategy asks of each rank, from the facts of its policies: at rest, between two
 // steps, and what a step adds. The formulas are those of the ZeRO paper (Rajbhandari et al., 2020,
-// section 5), with fp32 for its 16-bit; docs/sharding.md explains them, and for fp32 the test
-// distributed.memory holds them to what LibTorch's allocator was asked for. Activations are not in
-// them: they depend on the batch and not on the strategy. Needs no LibTorch.
+// section 5), with fp32 for its 16-bit; docs/sharding.md explains them, and the test
+// distributed.memory holds them to what LibTorch's allocator was asked for. Activations depend on the
+// batch and not on the strategy: engine/activation_memory.hpp measures them. Needs no LibTorch.
 #pragma once
 
 #include <accel/policy/backend.hpp>
@@ -31,6 +31,7 @@ struct JobSize {
   /// Numbers that the optimizer keeps for a parameter: 2 of Adam and AdamW, 1 of SGD with momentum,
   /// Adagrad and RMSprop, 0 of plain SGD.
   std::int64_t optimizer_numbers = 2;
+  std::int64_t activations = 0;  ///< bytes, of a micro-batch of one process, as they are computed
 };
 
 /// Bytes of one rank.
@@ -39,11 +40,12 @@ struct RankMemory {
   double gradients = 0;
   double optimizer_state = 0;  ///< with the fp32 copies of 16-bit parameters that are whole
   double in_step = 0;          ///< units that are whole for a while, gradients that travel
+  double activations = 0;      ///< as JobSize has them
   double offloaded = 0;        ///< what waits elsewhere: not in memory but for a moment
   [[nodiscard]] constexpr double at_rest() const {
     return parameters + gradients + optimizer_state;
   }
-  [[nodiscard]] constexpr double peak() const { return at_rest() + in_step; }
+  [[nodiscard]] constexpr double peak() const { return at_rest() + in_step + activations; }
 };
 
 namespace detail {
@@ -70,6 +72,7 @@ constexpr RankMemory rank_memory(const ModelSize& model, const JobSize& job) {
   const double part = shards ? all / static_cast<double>(group) : all;
 
   RankMemory memory;
+  memory.activations = static_cast<double>(job.activations);
   memory.parameters = Backend::shards_parameters ? stepped * part : value * all;
   memory.gradients = gradient * part;
   memory.optimizer_state = stepped * static_cast<double>(job.optimizer_numbers) * part;
@@ -78,6 +81,7 @@ constexpr RankMemory rank_memory(const ModelSize& model, const JobSize& job) {
 
   if (Placement::offloads_optimizer_state)
     memory.offloaded += std::exchange(memory.optimizer_state, 0.0);
+  if (Placement::offloads_activations) memory.offloaded += std::exchange(memory.activations, 0.0);
   if (Placement::offloads_parameters) memory.offloaded += std::exchange(memory.parameters, 0.0);
 
   if (Backend::shards_parameters)
@@ -86,6 +90,8 @@ constexpr RankMemory rank_memory(const ModelSize& model, const JobSize& job) {
   if (shards) memory.in_step += 4 * gradient * unit;
   if (shards && !Backend::shards_gradients && job.micro_batches > 1)
     memory.in_step += gradient * all;
+  // Gradients in the type of the fp32 copies, while these are stepped.
+  if (!shards && Precision::master_weights) memory.in_step += stepped * all;
   // The 16-bit copies of weights that autocast keeps for backward.
   if (Precision::compute_type != Precision::parameter_type)
     memory.in_step += detail::element_bytes(Precision::compute_type) * all;

@@ -27,16 +27,17 @@ namespace accel {
 /// The facts of a placement:
 ///  - `axis` is placement_axis, `name` its spelling; the type is empty.
 ///  - `device_kind device`: where computation happens.
-///  - `bool offloads_optimizer_state`, `bool offloads_parameters`: these wait in host memory or in
-///    a file.
+///  - `bool offloads_optimizer_state`, `bool offloads_parameters`, `bool offloads_activations`:
+///    these wait in host memory or in a file.
 ///  - `bool recomputes`: activations are computed again in backward, of the units that
-///    `recomputed_units` (a policy of units; wrap_auto without it) finds.
+///    `units` (a policy of units; wrap_auto without it) finds.
 template <class Placement>
 concept HasPlacementFacts = std::is_empty_v<Placement> && detail::Named<Placement> && requires {
   requires std::same_as<typename Placement::axis, placement_axis>;
   requires detail::is_fact<Placement::device, device_kind>;
   requires detail::is_fact<Placement::offloads_optimizer_state, bool>;
   requires detail::is_fact<Placement::offloads_parameters, bool>;
+  requires detail::is_fact<Placement::offloads_activations, bool>;
   requires detail::is_fact<Placement::recomputes, bool>;
 };
 
@@ -110,8 +111,9 @@ struct on {
   static constexpr device_kind device = Device::device;
   static constexpr bool offloads_optimizer_state = (Extras::offloads_optimizer_state || ...);
   static constexpr bool offloads_parameters = (Extras::offloads_parameters || ...);
+  static constexpr bool offloads_activations = (Extras::offloads_activations || ...);
   static constexpr bool recomputes = (Extras::recomputes || ...);
-  using recomputed_units = typename detail::RecomputedUnitsOf<Extras...>::type;
+  using units = typename detail::RecomputedUnitsOf<Extras...>::type;
 };
 
 }  // namespace accel

@@ -123,7 +123,7 @@ class Logger {
   // on one rank alone.
   [[nodiscard]] bool wanted(LogLevel level, LogOptions options) const;
   void write(LogLevel level, LogOptions options, std::string_view text);
-  void warn_once(std::string text);
+  void warn_once(const std::string& text);
 
   std::shared_ptr<State> state_;
 };

@@ -96,13 +96,14 @@ double settled() {
 }
 
 /// Bytes of the last of some steps: when it is over, and the most in it.
-template <class Backend, class Placement>
-Bytes measure(double base) {
+template <class Backend, class Placement, class Precision>
+Bytes measure(double base, int64_t batch) {
   wait_for(base);
+  const auto x = at::ones({batch, width});  // the program's, as far as this is concerned
   const double before = CountingAllocator::bytes();
   accel::AcceleratorOptions options;
   options.offload.folder = std::filesystem::current_path().string();
-  accel::Accelerator<Backend, accel::fp32, accel::accumulate<1>, Placement> accelerator(
+  accel::Accelerator<Backend, Precision, accel::accumulate<1>, Placement> accelerator(
       accel::test::processes(), options);
   auto net = std::make_shared<Tower>();
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-4));
@@ -111,7 +112,7 @@ Bytes measure(double base) {
   for (int step = 0; step < 5; ++step) {
     CountingAllocator::forget_peak();
     accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer] {
-      accelerator.backward(model(at::ones({1, width})).square().mean());
+      accelerator.backward(model(x).square().mean());
       optimizer.step();
       optimizer.zero_grad();
     });
@@ -120,14 +121,15 @@ Bytes measure(double base) {
   return bytes;
 }
 
-template <class Backend, class Placement = accel::on<accel::cpu>>
-void check(double base) {
-  constexpr auto stated = accel::rank_memory<Backend, accel::fp32, Placement>(
-      {.parameters = blocks * block, .largest_unit = block}, {.num_processes = 2});
-  const auto found = measure<Backend, Placement>(base);
-  INFO(Backend::name << ' ' << Placement::name << ": at rest " << found.rest << ", stated "
-                     << stated.at_rest() << "; peak " << found.peak << ", stated "
-                     << stated.peak());
+template <class Backend, class Placement = accel::on<accel::cpu>, class Precision = accel::fp32>
+void check(double base, int64_t batch = 1, int64_t activations = 0) {
+  const auto stated = accel::rank_memory<Backend, Precision, Placement>(
+      {.parameters = blocks * block, .largest_unit = block},
+      {.num_processes = 2, .activations = activations});
+  const auto found = measure<Backend, Placement, Precision>(base, batch);
+  INFO(Backend::name << ' ' << Precision::name << ' ' << Placement::name << ": at rest "
+                     << found.rest << ", stated " << stated.at_rest() << "; peak " << found.peak
+                     << ", stated " << stated.peak());
   // Of what there would be in memory without offload.
   CHECK(std::abs(found.rest - stated.at_rest()) < 0.03 * (stated.at_rest() + stated.offloaded));
   CHECK(std::abs(found.peak - stated.peak()) < 0.03 * (stated.peak() + stated.offloaded));
@@ -148,6 +150,33 @@ TEST_CASE("the bytes of every stage are those that docs/sharding.md states") {
   using accel::offload, accel::optimizer_state, accel::parameters;
   check<accel::sharded<accel::zero1>, accel::on<accel::cpu, offload<optimizer_state>>>(base);
   check<accel::full_shard, accel::on<accel::cpu, offload<optimizer_state, parameters>>>(base);
+}
+
+TEST_CASE("the bytes of 16-bit parameters are those that docs/sharding.md states") {
+  const double base = CountingAllocator::bytes();
+  using accel::bf16_true;
+  using Here = accel::on<accel::cpu>;
+  using Masters = accel::with_masters<bf16_true>;
+  check<accel::ddp, Here, bf16_true>(base);
+  check<accel::ddp, Here, Masters>(base);
+  check<accel::sharded<accel::zero1>, Here, Masters>(base);
+  check<accel::sharded<accel::zero2>, Here, Masters>(base);
+  check<accel::full_shard, Here, bf16_true>(base);
+  check<accel::full_shard, Here, Masters>(base);
+}
+
+TEST_CASE("the bytes of activations are those of a dry run on meta") {
+  constexpr int64_t batch = 512;
+  auto net = accel::deferred_init([] { return std::make_shared<Tower>(); });
+  const auto x = at::empty({batch, width}, at::TensorOptions().device(at::kMeta));
+  const auto memory =
+      accel::activation_memory(*net, [&] { return net->forward(x).square().mean(); });
+  // Each layer's output is the next one's input, and is kept.
+  CHECK(memory.kept > blocks * batch * width * 4);
+  const double base = CountingAllocator::bytes();
+  check<accel::ddp>(base, batch, memory.peak);
+  check<accel::sharded<accel::zero2>>(base, batch, memory.peak);
+  check<accel::full_shard>(base, batch, memory.peak);
 }
 
 TEST_CASE("of a deferred module a rank holds its part and a parameter at a time") {

@@ -100,6 +100,10 @@ TEST_CASE("units and recomputation") {
   check_rule("{distributed_type: XLA, activation_checkpointing: true}",
              "activation_checkpointing is true, but XLA", "or distributed_type to MULTI_GPU",
              "{distributed_type: MULTI_GPU, activation_checkpointing: true}");
+  check_rule("{distributed_type: XLA, activation_offload: true}",
+             "activation_offload is true, but the tensors of an XLA graph stay",
+             "or distributed_type to MULTI_GPU",
+             "{distributed_type: MULTI_GPU, activation_offload: true}");
   check_rule("fsdp_config: {fsdp_activation_checkpointing_offload: true}",
              "fsdp_activation_checkpointing_offload needs saved activations",
              "set fsdp_activation_checkpointing to true too",

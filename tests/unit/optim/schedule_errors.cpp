@@ -55,7 +55,9 @@ TEST_CASE("a schedule that cannot be is refused with what it needs") {
           "no schedule named 'cosin'; use one of constant, constant_with_warmup, linear, cosine, "
           "cosine_with_restarts, polynomial, inverse_sqrt");
   refused([&] { static_cast<void>(get_scheduler("linear", o, 5)); },
-          "linear needs num_warmup_steps and num_training_steps");
+          "linear needs num_training_steps;");
+  refused([&] { static_cast<void>(get_scheduler("linear", o)); },
+          "linear needs num_warmup_steps and num_training_steps;");
   refused([&] { static_cast<void>(get_scheduler("inverse_sqrt", o)); },
           "inverse_sqrt needs num_warmup_steps;");
   refused([&] { static_cast<void>(get_scheduler("cosine", o, 5, 4)); }, "got 4 and 5");

@@ -117,7 +117,7 @@ class ShardedParallel {
 
  private:
   struct Parts;
-  void require_shardable(const detail::DeferredTensors& deferred) const;
+  void require_shardable() const;
   void fill(const detail::DeferredTensors& deferred);
   void shard(const ShardingPlan& plan);
   void add_unit(const std::string& name, const std::vector<NamedParameter>& named,

@@ -55,11 +55,11 @@ struct GatheredStorage {
 };
 
 struct Unit {
-  Unit(int number, std::string module_name, const UnitLayout& where, c10::ScalarType type,
+  Unit(int number, std::string module_name, UnitLayout where, c10::ScalarType type,
        c10::ScalarType shard_type, c10::Device device)
       : index(number),
         name(std::move(module_name)),
-        layout(where),
+        layout(std::move(where)),
         values(*this, FlatKind::values, FlatKind::value_shard, layout, type, shard_type, device),
         gradients(*this, FlatKind::gradients, FlatKind::gradient_shard, layout, shard_type,
                   shard_type, device) {}

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <map>
 #include <random>
+#include <ranges>
 #include <system_error>
 #include <utility>
 
@@ -91,10 +92,10 @@ std::optional<std::int64_t> checkpoint_number(std::string_view name) {
 
 std::optional<std::filesystem::path> latest_complete(const std::filesystem::path& root) {
   const auto folders = detail::numbered_folders(root);
-  const auto found = std::find_if(folders.rbegin(), folders.rend(), [](const auto& item) {
-    return detail::run_of(item.second).has_value();
-  });
-  return found == folders.rend() ? std::nullopt : std::optional(found->second);
+  const auto newest_first = std::views::reverse(folders);
+  const auto found = std::ranges::find_if(
+      newest_first, [](const auto& item) { return detail::run_of(item.second).has_value(); });
+  return found == newest_first.end() ? std::nullopt : std::optional(found->second);
 }
 
 CheckpointSeries::CheckpointSeries(std::filesystem::path root,

@@ -4,7 +4,10 @@
 // Bodies of checkpoint/module_state.hpp.
 #include <accel/checkpoint/module_state.hpp>
 
+#include <accel/comm/object_collectives.hpp>
 #include <accel/detail/error.hpp>
+
+#include <ATen/ops/empty.h>
 
 #include <torch/nn/module.h>
 
@@ -13,6 +16,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -46,17 +50,42 @@ std::vector<RegisteredTensor> registered_tensors(const torch::nn::Module& module
   return registered;
 }
 
-// The file's tensor for a name: under the name itself, or under the one that the file calls its
-// alias.
-const at::Tensor* find_in_file(const Safetensors& file, const std::string& name) {
-  if (const auto found = file.tensors.find(name); found != file.tensors.end()) {
-    return &found->second;
-  }
-  if (const auto alias = file.metadata.find(name); alias != file.metadata.end()) {
-    if (const auto found = file.tensors.find(alias->second); found != file.tensors.end()) {
-      return &found->second;
-    }
-  }
+// What is to be known of a file before its values are copied.
+struct Source {
+  struct Value {
+    at::ScalarType type;
+    std::vector<int64_t> sizes;
+  };
+  std::map<std::string, Value, std::less<>> values;
+  const SafetensorsMetadata* metadata;
+  std::string name;
+  std::function<at::Tensor(const std::string&)> read;
+};
+
+Source source_of(const Safetensors& file) {
+  Source source{{}, &file.metadata, file.source, [&file](const std::string& name) {
+                  return file.tensors.find(name)->second;
+                }};
+  for (const auto& [name, tensor] : file.tensors)
+    source.values.emplace(name, Source::Value{tensor.scalar_type(), tensor.sizes().vec()});
+  return source;
+}
+
+Source source_of(const SafetensorsReader& file) {
+  Source source{{}, &file.metadata(), file.source(), [&file](const std::string& name) {
+                  return file.read(name);
+                }};
+  for (const auto& [name, entry] : file.entries())
+    source.values.emplace(name, Source::Value{scalar_type_of(entry), entry.shape});
+  return source;
+}
+
+// Under which name the file has a name's tensor: itself, or the one that the file calls its alias.
+const std::string* find_in_file(const Source& file, const std::string& name) {
+  if (const auto found = file.values.find(name); found != file.values.end()) return &found->first;
+  if (const auto alias = file.metadata->find(name); alias != file.metadata->end())
+    if (const auto found = file.values.find(alias->second); found != file.values.end())
+      return &found->first;
   return nullptr;
 }
 
@@ -67,14 +96,14 @@ bool same_bits(const at::Tensor& left, const at::Tensor& right) {
 }
 
 // Why the value cannot be copied into the target; empty if it can.
-std::string obstacle(const at::Tensor& target, const at::Tensor& value) {
-  if (target.sizes() != value.sizes()) {
-    return fmt::format("{} in the file, {} in the module", shape_text(value.sizes()),
+std::string obstacle(const at::Tensor& target, const Source::Value& value) {
+  if (target.sizes() != value.sizes) {
+    return fmt::format("{} in the file, {} in the module", shape_text(value.sizes),
                        shape_text(target.sizes()));
   }
-  const bool converts = target.is_floating_point() && value.is_floating_point();
-  if (!converts && target.scalar_type() != value.scalar_type()) {
-    return fmt::format("{} in the file, {} in the module", c10::toString(value.scalar_type()),
+  const bool converts = target.is_floating_point() && c10::isFloatingType(value.type);
+  if (!converts && target.scalar_type() != value.type) {
+    return fmt::format("{} in the file, {} in the module", c10::toString(value.type),
                        c10::toString(target.scalar_type()));
   }
   if (target.is_meta()) {
@@ -84,17 +113,18 @@ std::string obstacle(const at::Tensor& target, const at::Tensor& value) {
 }
 
 struct Copy {
-  at::Tensor target;
-  const at::Tensor* value;
+  std::size_t target = 0;  // number among the module's tensors
+  std::string name;        // in the file
 };
 
-ModuleMismatch plan_copies(const std::vector<RegisteredTensor>& registered, const Safetensors& file,
+ModuleMismatch plan_copies(const std::vector<RegisteredTensor>& registered, const Source& file,
                            std::vector<Copy>& copies) {
   ModuleMismatch mismatch;
   std::set<std::string_view> known;
-  for (const auto& [tensor, names] : registered) {
+  for (std::size_t number = 0; number < registered.size(); ++number) {
+    const auto& [tensor, names] = registered[number];
     known.insert(names.begin(), names.end());
-    const at::Tensor* value = nullptr;
+    const std::string* value = nullptr;
     const std::string* value_name = nullptr;
     std::string problem;
     for (const auto& name : names) {
@@ -105,8 +135,8 @@ ModuleMismatch plan_copies(const std::vector<RegisteredTensor>& registered, cons
       if (value == nullptr) {
         value = candidate;
         value_name = &name;
-        problem = obstacle(tensor, *candidate);
-      } else if (problem.empty() && !same_bits(*value, *candidate)) {
+        problem = obstacle(tensor, file.values.find(*candidate)->second);
+      } else if (problem.empty() && !same_bits(file.read(*value), file.read(*candidate))) {
         problem =
             fmt::format("one tensor in the module with {}, two different ones in the file", name);
       }
@@ -116,10 +146,10 @@ ModuleMismatch plan_copies(const std::vector<RegisteredTensor>& registered, cons
     } else if (!problem.empty()) {
       mismatch.mismatched.push_back(fmt::format("{} ({})", *value_name, problem));
     } else {
-      copies.push_back({tensor, value});
+      copies.push_back({number, *value});
     }
   }
-  for (const auto& [name, value] : file.tensors) {
+  for (const auto& [name, value] : file.values) {
     if (!known.contains(name)) {
       mismatch.unexpected.push_back(name);
     }
@@ -174,14 +204,15 @@ std::string ModuleMismatch::text() const {
 namespace detail {
 namespace {
 
-void copy_all(std::vector<Copy>& copies) {
+void copy_all(const Source& file, const std::vector<RegisteredTensor>& registered,
+              const std::vector<Copy>& copies) {
   const at::NoGradGuard no_grad;
-  for (auto& [target, value] : copies) target.copy_(*value);
+  for (const auto& [target, name] : copies) registered[target].tensor.copy_(file.read(name));
 }
 
-[[noreturn]] void fail_mismatch(const Safetensors& file, const ModuleMismatch& mismatch) {
+[[noreturn]] void fail_mismatch(const Source& file, const ModuleMismatch& mismatch) {
   fail(ErrorCategory::checkpoint, "{} does not fit the module: {} (strict = false loads what fits)",
-       file.source, mismatch.text());
+       file.name, mismatch.text());
 }
 
 }  // namespace
@@ -189,19 +220,64 @@ void copy_all(std::vector<Copy>& copies) {
 
 ModuleMismatch load_module_state(torch::nn::Module& module, const Safetensors& file, bool strict) {
   std::vector<detail::Copy> copies;
-  auto mismatch = detail::plan_copies(detail::registered_tensors(module), file, copies);
-  if (strict && !mismatch.empty()) detail::fail_mismatch(file, mismatch);
-  detail::copy_all(copies);
+  const auto source = detail::source_of(file);
+  const auto registered = detail::registered_tensors(module);
+  auto mismatch = detail::plan_copies(registered, source, copies);
+  if (strict && !mismatch.empty()) detail::fail_mismatch(source, mismatch);
+  detail::copy_all(source, registered, copies);
   return mismatch;
 }
 
 std::function<void()> plan_module_load(torch::nn::Module& module, Safetensors file) {
-  // The copies point into the file, which the function keeps.
+  // The source refers to the file, which the function keeps.
   const auto kept = std::make_shared<const Safetensors>(std::move(file));
+  const auto source = detail::source_of(*kept);
+  const auto registered = detail::registered_tensors(module);
   std::vector<detail::Copy> copies;
-  const auto mismatch = detail::plan_copies(detail::registered_tensors(module), *kept, copies);
-  if (!mismatch.empty()) detail::fail_mismatch(*kept, mismatch);
-  return [kept, copies]() mutable { detail::copy_all(copies); };
+  const auto mismatch = detail::plan_copies(registered, source, copies);
+  if (!mismatch.empty()) detail::fail_mismatch(source, mismatch);
+  return [kept, source, registered, copies] { detail::copy_all(source, registered, copies); };
+}
+
+ModuleMismatch load_checkpoint_in_model(torch::nn::Module& module,
+                                        const std::filesystem::path& checkpoint,
+                                        const Communicator& communicator, bool strict) {
+  const auto registered = detail::registered_tensors(module);
+  const bool reads = communicator.rank() == 0;
+  std::optional<SafetensorsReader> reader;
+  std::optional<detail::Source> source;
+  ModuleMismatch mismatch;
+  std::vector<detail::Copy> copies;
+  constexpr const char* failed = "rank 0 could not load the checkpoint into the model";
+  communicator.together(
+      [&] {
+        if (!reads) return;
+        reader.emplace(checkpoint);
+        source.emplace(detail::source_of(*reader));
+        mismatch = detail::plan_copies(registered, *source, copies);
+        if (strict && !mismatch.empty()) detail::fail_mismatch(*source, mismatch);
+      },
+      ErrorCategory::checkpoint, failed);
+  std::vector<std::size_t> targets;
+  for (const auto& copy : copies) targets.push_back(copy.target);
+  targets = broadcast_object(communicator, targets);
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    const auto& target = registered.at(targets[i]).tensor;
+    const auto options = at::TensorOptions().dtype(target.scalar_type()).device(target.device());
+    at::Tensor value;
+    communicator.together(
+        [&] {
+          value =
+              reads ? source->read(copies[i].name).to(options) : at::empty(target.sizes(), options);
+        },
+        ErrorCategory::checkpoint, failed);
+    communicator.broadcast_coalesced_({value}, 0);
+    target.copy_(value);
+  }
+  const auto lists = broadcast_object(
+      communicator, std::vector{mismatch.missing, mismatch.unexpected, mismatch.mismatched});
+  return {lists.at(0), lists.at(1), lists.at(2)};
 }
 
 }  // namespace accel

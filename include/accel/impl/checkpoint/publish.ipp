@@ -116,7 +116,7 @@ fs::path plain_folder(const fs::path& folder) {
 fs::path unfinished_folder(const fs::path& folder) { return with_suffix(folder, ".tmp-save"); }
 
 fs::path readable_folder(const fs::path& folder) {
-  const auto plain = plain_folder(folder);
+  auto plain = plain_folder(folder);
   if (!fs::exists(plain) && fs::exists(replaced_folder(plain))) {
     return replaced_folder(plain);
   }

@@ -62,8 +62,8 @@ Accepted accept(const Safetensors& file) {
   auto generators = default_generators();
   Accepted accepted;
   for (const auto& [name, state] : file.tensors) {
-    const auto here = std::find_if(generators.begin(), generators.end(),
-                                   [&](const auto& known) { return known.first == name; });
+    const auto here =
+        std::ranges::find_if(generators, [&](const auto& known) { return known.first == name; });
     if (here == generators.end()) {
       accepted.absent.push_back(name);
       continue;

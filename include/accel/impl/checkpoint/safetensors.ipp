@@ -67,16 +67,21 @@ SafetensorsEntry entry_of(const std::string& name, const at::Tensor& tensor,
   return {name, std::string(found->name), tensor.sizes().vec()};
 }
 
+}  // namespace
+
+at::ScalarType scalar_type_of(const SafetensorsEntry& entry) {
+  return std::ranges::find(type_names, entry.type, &TypeName::name)->type;
+}
+
 at::Tensor read_tensor(const InputFile& file, const SafetensorsHeader& header,
                        const SafetensorsEntry& entry) {
-  const auto* found = std::ranges::find(type_names, entry.type, &TypeName::name);
-  auto tensor = at::empty(entry.shape, at::TensorOptions().dtype(found->type));
+  const auto type = scalar_type_of(entry);
+  auto tensor = at::empty(entry.shape, at::TensorOptions().dtype(type));
   const auto size = static_cast<std::size_t>(entry.end - entry.begin);
   auto* bytes = static_cast<unsigned char*>(tensor.data_ptr());
   file.read(header.data_begin + entry.begin, bytes, size);
   // A bool of another value than 0 and 1 is undefined behaviour in every kernel that reads it.
-  if (found->type == at::kBool &&
-      std::any_of(bytes, bytes + size, [](auto byte) { return byte > 1; })) {
+  if (type == at::kBool && std::any_of(bytes, bytes + size, [](auto byte) { return byte > 1; })) {
     fail(ErrorCategory::checkpoint,
          "{}: tensor '{}' of type BOOL has a byte that is neither 0 nor 1", file.path().string(),
          entry.name);
@@ -84,7 +89,6 @@ at::Tensor read_tensor(const InputFile& file, const SafetensorsHeader& header,
   return tensor;
 }
 
-}  // namespace
 }  // namespace detail
 
 std::string shape_text(at::IntArrayRef shape) {

@@ -169,50 +169,100 @@ void save_safetensors_sharded(const std::filesystem::path& folder, const NamedTe
   detail::remove_stale_files(folder, options.stem, written);
 }
 
-Safetensors load_safetensors_sharded(const std::filesystem::path& folder, const std::string& stem) {
-  const auto single = folder / detail::single_name(stem);
-  if (std::filesystem::exists(single)) {
-    return load_safetensors(single);
-  }
-  const auto index_path = folder / detail::index_name(stem);
-  if (!std::filesystem::exists(index_path)) {
-    detail::fail(ErrorCategory::checkpoint, "{} has neither {} nor {}", folder.string(),
-                 detail::single_name(stem), detail::index_name(stem));
-  }
-  auto index = detail::read_index(index_path);
-  Safetensors all{{}, {}, index_path.string()};
-  std::set<std::string> files;
-  for (const auto& [name, file] : index.weight_map) {
-    files.insert(file);
-  }
-  for (const auto& file : files) {
-    if (std::filesystem::path(file).filename() != file) {
-      detail::fail(ErrorCategory::checkpoint, "{} names a file outside its folder: '{}'",
-                   all.source, file);
+struct SafetensorsReader::Parts {
+  struct File {
+    explicit File(const std::filesystem::path& path)
+        : content(path), header(read_safetensors_header(content)) {}
+    InputFile content;
+    SafetensorsHeader header;
+  };
+  std::vector<std::unique_ptr<File>> files;
+  std::map<std::string, const File*, std::less<>> file_of;
+  std::map<std::string, SafetensorsEntry, std::less<>> entries;
+  SafetensorsMetadata metadata;
+  std::string source;
+
+  const File& open(const std::filesystem::path& path) {
+    const auto& file = *files.emplace_back(std::make_unique<File>(path));
+    for (const auto& entry : file.header.tensors) {
+      entries.emplace(entry.name, entry);
+      file_of.emplace(entry.name, &file);
     }
-    auto shard = load_safetensors(folder / file);
-    if (auto found = shard.metadata.find(detail::save_key);
-        (found == shard.metadata.end() ? "" : found->second) != index.save) {
-      detail::fail(ErrorCategory::checkpoint,
-                   "{} is of another save than {}: a save was interrupted; load an older one",
-                   (folder / file).string(), all.source);
-    }
-    for (auto& [name, tensor] : shard.tensors) {
-      const auto expected = index.weight_map.find(name);
-      if (expected == index.weight_map.end() || expected->second != file) {
-        detail::fail(ErrorCategory::checkpoint, "{} has a tensor '{}' that {} does not list for it",
-                     (folder / file).string(), name, all.source);
+    auto own = file.header.metadata;
+    metadata.merge(own);
+    return file;
+  }
+
+  /// The files of an index, each with what the index says of it.
+  void open_all(const std::filesystem::path& folder, detail::Index index) {
+    std::set<std::string> names;
+    for (const auto& [name, file] : index.weight_map) names.insert(file);
+    for (const auto& name : names) {
+      if (std::filesystem::path(name).filename() != name)
+        detail::fail(ErrorCategory::checkpoint, "{} names a file outside its folder: '{}'", source,
+                     name);
+      const auto& file = open(folder / name);
+      const auto& own = file.header.metadata;
+      if (const auto found = own.find(detail::save_key);
+          (found == own.end() ? "" : found->second) != index.save)
+        detail::fail(ErrorCategory::checkpoint,
+                     "{} is of another save than {}: a save was interrupted; load an older one",
+                     (folder / name).string(), source);
+      for (const auto& entry : file.header.tensors) {
+        const auto expected = index.weight_map.find(entry.name);
+        if (expected == index.weight_map.end() || expected->second != name)
+          detail::fail(ErrorCategory::checkpoint,
+                       "{} has a tensor '{}' that {} does not list for it",
+                       (folder / name).string(), entry.name, source);
+        index.weight_map.erase(expected);
       }
-      all.tensors.emplace(name, std::move(tensor));
-      index.weight_map.erase(expected);
     }
-    all.metadata.merge(shard.metadata);
+    if (!index.weight_map.empty())
+      detail::fail(ErrorCategory::checkpoint, "{} lists a tensor '{}' that {} does not have",
+                   source, index.weight_map.begin()->first, index.weight_map.begin()->second);
+    metadata.erase(detail::save_key);
   }
-  if (!index.weight_map.empty()) {
-    detail::fail(ErrorCategory::checkpoint, "{} lists a tensor '{}' that {} does not have",
-                 all.source, index.weight_map.begin()->first, index.weight_map.begin()->second);
+};
+
+SafetensorsReader::SafetensorsReader(const std::filesystem::path& path, const std::string& stem)
+    : parts_(std::make_unique<Parts>()) {
+  std::error_code ignored;  // what cannot be looked at cannot be opened either, which says why
+  const bool is_folder = std::filesystem::is_directory(path, ignored);
+  const auto single = is_folder ? path / detail::single_name(stem) : path;
+  if (!is_folder || std::filesystem::exists(single, ignored)) {
+    parts_->source = single.string();
+    parts_->open(single);
+    return;
   }
-  all.metadata.erase(detail::save_key);
+  const auto index = path / detail::index_name(stem);
+  if (!std::filesystem::exists(index, ignored))
+    detail::fail(ErrorCategory::checkpoint, "{} has neither {} nor {}", path.string(),
+                 detail::single_name(stem), detail::index_name(stem));
+  parts_->source = index.string();
+  parts_->open_all(path, detail::read_index(index));
+}
+
+SafetensorsReader::~SafetensorsReader() = default;
+
+const std::map<std::string, SafetensorsEntry, std::less<>>& SafetensorsReader::entries()
+    const noexcept {
+  return parts_->entries;
+}
+const SafetensorsMetadata& SafetensorsReader::metadata() const noexcept { return parts_->metadata; }
+const std::string& SafetensorsReader::source() const noexcept { return parts_->source; }
+
+at::Tensor SafetensorsReader::read(std::string_view name) const {
+  const auto entry = parts_->entries.find(name);
+  if (entry == parts_->entries.end())
+    detail::fail(ErrorCategory::checkpoint, "{} has no tensor '{}'", parts_->source, name);
+  const auto& file = *parts_->file_of.find(name)->second;
+  return detail::read_tensor(file.content, file.header, entry->second);
+}
+
+Safetensors load_safetensors_sharded(const std::filesystem::path& folder, const std::string& stem) {
+  const SafetensorsReader reader(folder, stem);
+  Safetensors all{{}, reader.metadata(), reader.source()};
+  for (const auto& [name, entry] : reader.entries()) all.tensors.emplace(name, reader.read(name));
   return all;
 }
 

@@ -38,7 +38,7 @@ void check_finite(const nlohmann::json& value, const std::string& part, const st
   }
   if (value.is_structured()) {
     for (const auto& [key, item] : value.items()) {
-      check_finite(item, part, place + "/" + key);
+      check_finite(item, part, fmt::format("{}/{}", place, key));
     }
   }
 }

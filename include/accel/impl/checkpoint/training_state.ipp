@@ -37,8 +37,7 @@ bool is_own(std::string_view name) {
 }  // namespace
 
 void TrainingState::add_model(std::shared_ptr<torch::nn::Module> model) {
-  if (std::find(models_.begin(), models_.end(), model) == models_.end())
-    models_.push_back(std::move(model));
+  if (std::ranges::find(models_, model) == models_.end()) models_.push_back(std::move(model));
 }
 
 void TrainingState::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
@@ -65,8 +64,8 @@ void TrainingState::forget_prepared() {
   loaders_.clear();
 }
 
-void TrainingState::add_loader(std::shared_ptr<LoaderCursor> cursor) {
-  loaders_.push_back(std::move(cursor));
+void TrainingState::add_loader(const std::shared_ptr<LoaderCursor>& cursor) {
+  loaders_.emplace_back(cursor);
 }
 
 void TrainingState::add_schedule(std::shared_ptr<void> key, SavedValue value) {
@@ -364,14 +363,14 @@ TrainingState::Plan TrainingState::plan(const StateFolder& state, int rank) cons
     auto saved = loader_state(positions[i]);
     if (has_streams && is_own_stream(cursors[i])) saved.stream = streams[i].get<std::string>();
     LoaderCursor(*cursors[i]).load_state(saved);  // a copy throws what the loader would
-    objects.push_back([cursor = cursors[i], saved] { cursor->load_state(saved); });
+    objects.emplace_back([cursor = cursors[i], saved] { cursor->load_state(saved); });
   }
   // A job of more ranks than wrote the state has ranks without random numbers of their own; they
   // keep theirs.
   if (const auto part = random_states(rank); state.contains(part + ".safetensors")) {
     auto numbers = load_tensors(state, part);
     check_rng_state(numbers);
-    objects.push_back([numbers = std::move(numbers)] { load_rng_state(numbers); });
+    objects.emplace_back([numbers = std::move(numbers)] { load_rng_state(numbers); });
   }
   return plan;
 }

@@ -253,6 +253,8 @@ void Communicator::compare_calls(std::string_view call, const CallSite& where) c
        rank(), by_rank(all));
 }
 
+bool Communicator::debugging() const noexcept { return connection_ && connection_->debug; }
+
 void Communicator::barrier(const CallSite& where) const {
   if (!connection_) return;
   compare_calls("barrier", where);

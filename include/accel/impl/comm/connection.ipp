@@ -239,9 +239,9 @@ Communicator Communicator::connect(const Ranks& ranks, c10::DeviceType device,
   return over_store(store, ranks, device, options, fmt::format("accel/{}", number));
 }
 
-Communicator Communicator::over_store(c10::intrusive_ptr<c10d::Store> store, const Ranks& ranks,
-                                      c10::DeviceType device, const CommunicatorOptions& options,
-                                      const std::string& name) {
+Communicator Communicator::over_store(const c10::intrusive_ptr<c10d::Store>& store,
+                                      const Ranks& ranks, c10::DeviceType device,
+                                      const CommunicatorOptions& options, const std::string& name) {
   Communicator communicator;
   communicator.ranks_ = ranks;
   if (ranks.size == 1) return communicator;

@@ -468,7 +468,7 @@ ShmBackend::WorkPtr ShmBackend::send(Tensors& tensors, int to, int tag) {
   auto work = c10::make_intrusive<detail::ShmWork>(rank_, c10d::OpType::SEND, tensors);
   const auto row = std::make_shared<FlatTensor>(tensor, Use::read);
   mailbox_->send(to, static_cast<std::uint64_t>(tag), row->data(), row->bytes(), options_->timeout,
-                 [work, row](std::exception_ptr failure, int) { work->complete(failure); });
+                 [work, row](const std::exception_ptr& failure, int) { work->complete(failure); });
   return work;
 }
 
@@ -479,7 +479,7 @@ ShmBackend::WorkPtr ShmBackend::receive(const at::Tensor& tensor, int from, int 
       rank_, any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV, Tensors{tensor});
   const auto row = std::make_shared<FlatTensor>(tensor, Use::write);
   mailbox_->receive(from, static_cast<std::uint64_t>(tag), row->data(), row->bytes(),
-                    options_->timeout, [work, row](std::exception_ptr failure, int source) {
+                    options_->timeout, [work, row](const std::exception_ptr& failure, int source) {
                       if (!failure) {
                         const at::NoGradGuard no_grad;
                         row->write_back();

@@ -71,16 +71,15 @@ void ShmMailbox::receive(int from, std::uint64_t tag, std::byte* data, std::size
 }
 
 void ShmMailbox::submit(Request request, bool is_send) {
-  std::exception_ptr broken;
   {
-    const std::scoped_lock lock(mutex_);
-    broken = broken_;
-    if (!broken) {
-      requests_.emplace_back(std::move(request), is_send);
-      if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+    std::unique_lock lock(mutex_);
+    if (const auto broken = broken_) {
+      lock.unlock();
+      return request.done(broken, request.peer);
     }
+    requests_.emplace_back(std::move(request), is_send);
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   }
-  if (broken) return request.done(broken, request.peer);
   bell(peers_.rank()).bump();
 }
 

@@ -67,8 +67,10 @@ void ShmPeers::require(int peer) const {
       fail(ErrorCategory::collective, "accel: rank {} of {}: rank {} stopped: {}", rank_, size_,
            other, place(other).reason.data());
   if (place(peer).state.load(std::memory_order_acquire) == left)
-    fail(ErrorCategory::collective, "accel: rank {} of {}: rank {} has left the group", rank_,
-         size_, peer);
+    fail(ErrorCategory::collective,
+         "accel: rank {} of {}: rank {} has left the group; is this call, or the end of that rank, "
+         "inside a branch on the rank?",
+         rank_, size_, peer);
   if (is_dead(peer))
     fail(ErrorCategory::collective,
          "accel: rank {} of {}: the process {} of rank {} has ended; what it printed last says why",

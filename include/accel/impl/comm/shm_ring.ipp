@@ -192,7 +192,8 @@ void ShmRing::fail_as_different(const Collective& mine) {
                     (each == rank() ? mine : control(each).announced[sequence_ % 2].get()).text()));
   stop_and_fail(
       fmt::format("accel: rank {} of {}: ranks are not at the same call ({}), collective {} of the "
-                  "group. Every rank must make the same collective calls in the same order",
+                  "group. Every rank must make the same collective calls in the same order; with "
+                  "ACCEL_DEBUG=true accelerators tell from which lines",
                   rank(), size(), fmt::join(calls, "; "), sequence_));
 }
 
@@ -516,8 +517,7 @@ void ShmRing::all_to_all(Pointers outputs, Lengths output_bytes, ConstPointers i
   const auto place = [&](int of) { return static_cast<std::size_t>(of) * piece; };
   const auto self = static_cast<std::size_t>(rank());
   announce(mine, timeout);
-  std::copy(output_bytes.begin(), output_bytes.end(),
-            std::copy(input_bytes.begin(), input_bytes.end(), lengths_of(rank())));
+  std::ranges::copy(output_bytes, std::ranges::copy(input_bytes, lengths_of(rank())).out);
 
   auto& own = control(rank());
   const auto stage = [&](std::uint32_t step) {

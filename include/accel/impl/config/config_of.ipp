@@ -155,6 +155,7 @@ struct Placement {
   std::string device;
   bool state = false;
   bool parameters = false;
+  bool activations = false;
   std::optional<Expression> recomputed;
 };
 
@@ -163,17 +164,20 @@ bool add_extra(const Expression& extra, Placement& placement) {
     placement.recomputed = extra.arguments[0];
     return true;
   }
-  if (extra.name != "offload" || extra.arguments.empty() || placement.state) return false;
+  const bool known = placement.state || placement.parameters || placement.activations;
+  if (extra.name != "offload" || extra.arguments.empty() || known) return false;
   for (const auto& part : extra.arguments) {
     if (part.name == "optimizer_state") {
       placement.state = true;
     } else if (part.name == "parameters") {
       placement.parameters = true;
+    } else if (part.name == "activations") {
+      placement.activations = true;
     } else {
       return false;
     }
   }
-  return placement.state;
+  return placement.state || !placement.parameters;
 }
 
 Placement parse_placement(const Expression& placement) {
@@ -212,6 +216,7 @@ void set_placement(const Placement& placement, Config& config) {
     config.deepspeed.offload_optimizer_device = device(placement.state);
     config.deepspeed.offload_param_device = device(placement.parameters);
   }
+  config.activation_offload = placement.activations;
   if (placement.recomputed) {
     config.activation_checkpointing = true;
     if (config.fsdp.transformer_layer_cls_to_wrap.empty() && !config.fsdp.auto_wrap_policy) {

@@ -62,6 +62,11 @@ constexpr Key table[] = {
     key<&C::activation_checkpointing>(
         "activation_checkpointing",
         "compute activations again in backward, whatever distributed_type is", {.ours = true}),
+    key<&C::activation_offload>(
+        "activation_offload",
+        "keep what backward needs in host memory until then, whatever distributed_type is; on the "
+        "CPU in files of AcceleratorOptions::offload.folder",
+        {.ours = true}),
     key<&C::debug>("debug", "before each collective, compare what ranks call and from which line",
                    {.variables = {"ACCELERATE_DEBUG_MODE"}, .always = true}),
     key<&C::downcast_bf16>("downcast_bf16", "on a TPU, compute fp32 values in bf16",
@@ -99,8 +104,9 @@ constexpr Key table[] = {
                                                 {.variables = {"FSDP_ACTIVATION_CHECKPOINTING"}}),
     key<&C::fsdp, &F::activation_checkpointing_offload>(
         "fsdp_config.fsdp_activation_checkpointing_offload",
-        "keep saved activations in host memory",
-        {.variables = {"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD"}, .kept = true}),
+        "keep what a unit was given in host memory until it runs again; on the CPU in files of "
+        "AcceleratorOptions::offload.folder",
+        {.variables = {"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD"}}),
     key<&C::fsdp, &F::state_dict_type>("fsdp_config.fsdp_state_dict_type", "form of saved states",
                                        {.variables = {"FSDP_STATE_DICT_TYPE"},
                                         .choices = state_dicts,

@@ -41,7 +41,7 @@ void translate_fsdp(Node& section) {
       key = "fsdp_backward_prefetch";
     }
     if (!key.starts_with("fsdp_") && find_key("fsdp_config.fsdp_" + key) != nullptr) {
-      key = "fsdp_" + key;
+      key.insert(0, "fsdp_");
     }
     if (key == "fsdp_reshard_after_forward" && is_strategy(value.text))
       key = "fsdp_sharding_strategy";

@@ -37,8 +37,9 @@ std::vector<std::string> config_notes(const Config& config) {
   }
   if (config.fsdp.auto_wrap_policy == WrapPolicy::no_wrap &&
       config.distributed_type == DistributedType::fsdp) {
-    notes.push_back("fsdp_auto_wrap_policy NO_WRAP would gather the whole model at once; units are "
-                    "found as with wrap_auto");
+    notes.emplace_back(
+        "fsdp_auto_wrap_policy NO_WRAP would gather the whole model at once; units are "
+        "found as with wrap_auto");
   }
   return notes;
 }

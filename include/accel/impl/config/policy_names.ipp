@@ -8,6 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <string_view>
+#include <vector>
+
 namespace accel {
 namespace {
 
@@ -85,8 +88,13 @@ std::string offload_of(const Config& config) {
       fsdp || (with_deepspeed && deepspeed.offload_param_device != OffloadDevice::none);
   const bool state =
       fsdp || (with_deepspeed && deepspeed.offload_optimizer_device != OffloadDevice::none);
-  if (parameters) return ", offload<optimizer_state, parameters>";
-  return state ? ", offload<optimizer_state>" : "";
+  std::vector<std::string_view> parts;
+  if (state || parameters) parts.emplace_back("optimizer_state");
+  if (parameters) parts.emplace_back("parameters");
+  if (config.activation_offload ||
+      (config.distributed_type == Type::fsdp && config.fsdp.activation_checkpointing_offload))
+    parts.emplace_back("activations");
+  return parts.empty() ? "" : fmt::format(", offload<{}>", fmt::join(parts, ", "));
 }
 
 std::string placement_of(const Config& config) {

@@ -65,7 +65,7 @@ std::optional<fs::path> find_config_file(const std::optional<fs::path>& named,
   }
   for (const auto* const variable : {"ACCEL_CONFIG_FILE", "ACCELERATE_CONFIG_FILE"}) {
     if (const auto value = nonempty(environment, variable)) {
-      const auto path = expanded(*value, environment);
+      auto path = expanded(*value, environment);
       if (is_there(path)) return path;
       detail::fail(ErrorCategory::config,
                    "environment variable {}: there is no file {}; correct or unset the variable",

@@ -163,6 +163,10 @@ class Rules {
       fault("activation_checkpointing is true, but XLA recomputes by itself; set "
             "activation_checkpointing to false, or distributed_type to MULTI_GPU");
     }
+    if (c.activation_offload && c.distributed_type == Type::xla) {
+      fault("activation_offload is true, but the tensors of an XLA graph stay on its device; set "
+            "activation_offload to false, or distributed_type to MULTI_GPU");
+    }
     if (c.fsdp.activation_checkpointing_offload && !c.fsdp.activation_checkpointing) {
       fault("fsdp_activation_checkpointing_offload needs saved activations; set "
             "fsdp_activation_checkpointing to true too");

@@ -66,8 +66,8 @@ std::uint64_t ActiveLoaders::innermost() const noexcept {
 }
 
 bool ActiveLoaders::is_active(std::uint64_t iteration) const noexcept {
-  return std::any_of(stack_.begin(), stack_.end(),
-                     [&](const Iteration::Flags* flags) { return flags->number == iteration; });
+  return std::ranges::any_of(
+      stack_, [&](const Iteration::Flags* flags) { return flags->number == iteration; });
 }
 
 }  // namespace accel

@@ -226,7 +226,7 @@ IdxImages::IdxImages(const fs::path& directory, IdxSplit split, const IdxOptions
     : IdxImages(find_idx_files(directory, split), options) {}
 
 std::int64_t IdxImages::classes() const noexcept {
-  return labels_.empty() ? 0 : *std::max_element(labels_.begin(), labels_.end()) + 1;
+  return labels_.empty() ? 0 : *std::ranges::max_element(labels_) + 1;
 }
 
 IdxImages::Example IdxImages::get(std::size_t index) const {

@@ -4,6 +4,7 @@
 // What loaders do that does not depend on the type of the dataset: bodies of loader_options.hpp,
 // batch_reader.hpp and loader_epoch.hpp.
 #include <accel/data/loader.hpp>
+#include <accel/comm/agreement.hpp>
 #include <accel/data/batch_reader.hpp>
 #include <accel/data/loader_epoch.hpp>
 #include <accel/data/loader_options.hpp>
@@ -113,6 +114,24 @@ at::Tensor to_device(const at::Tensor& tensor, c10::Device device, bool non_bloc
 
 at::Tensor to_pinned_memory(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().is_cpu() ? tensor.pin_memory() : tensor;
+}
+
+void compare_loops(const Communicator& communicator, const std::function<void()>& make_order) {
+  communicator.compare_calls("a loop over a loader", CallSite::current());
+  communicator.together(make_order, ErrorCategory::data, "another rank's sampler failed");
+}
+
+void compare_orders(const Communicator& communicator, const SampleOrder& order,
+                    std::int64_t epoch) {
+  std::uint64_t digest = 14695981039346656037U;  // FNV-1a
+  for (std::int64_t i = 0; i < order.size(); ++i)
+    digest = (digest ^ static_cast<std::uint64_t>(order[i])) * 1099511628211U;
+  require_agreement(
+      communicator,
+      fmt::format("epoch {}\nsamples {}\ndigest of the order {:016x}\n", epoch, order.size(),
+                  digest),
+      "iterate a loader in different orders",
+      "Each computes the order of all: give samplers the same weights and seeds on every rank");
 }
 
 IntraopThreads::IntraopThreads() : count_(at::get_num_threads()) {}

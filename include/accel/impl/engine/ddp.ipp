@@ -49,7 +49,7 @@ class ReduceInType : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::
       : CppCommHookInterface(std::move(group)), wire_(wire) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    auto gradients = bucket.getBuffer();
+    const auto& gradients = bucket.getBuffer();
     const auto type = wire_.type_for(gradients.scalar_type());
     // Divided before the sum, which a 16-bit type may not hold.
     std::vector<at::Tensor> travelling{gradients.to(type).div_(state_->getSize())};
@@ -146,7 +146,7 @@ void DataParallel::make_reducer() {
   auto [buckets, sizes] =
       c10d::compute_bucket_assignment_by_size(reducer_->parameters, limits, sparse, {}, {});
   // Gradients become ready in about the reverse of the forward order.
-  std::reverse(buckets.begin(), buckets.end());
+  std::ranges::reverse(buckets);
   const SharedBuffers buckets_in_shared_memory(communicator_);
   reducer_->reducer = std::make_shared<c10d::Reducer>(
       reducer_->parameters, buckets, communicator_.group(), sparse, options_.bucket_cap_bytes,
@@ -169,7 +169,7 @@ void DataParallel::make_reducer() {
 }
 
 bool DataParallel::is_among(const std::unordered_set<const c10::TensorImpl*>& leaves) const {
-  return std::any_of(parameters_.begin(), parameters_.end(), [&](const NamedParameter& parameter) {
+  return std::ranges::any_of(parameters_, [&](const NamedParameter& parameter) {
     return leaves.contains(parameter.second.unsafeGetTensorImpl());
   });
 }

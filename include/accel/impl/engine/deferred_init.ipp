@@ -7,6 +7,7 @@
 
 #include <accel/detail/error.hpp>
 #include <accel/engine/gradients.hpp>
+#include <accel/engine/meta_kernels.hpp>
 #include <accel/engine/operator_tape.hpp>
 #include <accel/engine/sharded/flat_storage.hpp>
 
@@ -57,58 +58,19 @@ void mark(c10::StorageImpl& storage, const std::shared_ptr<InitRecipe>& recipe) 
       "the module without it, or call accel::materialize first");
 }
 
-/// While LibTorch runs an operation, it may compare the addresses of memory that is not there.
-class Readable {
- public:
-  explicit Readable(const std::vector<c10::IValue>& values) {
-    for (const auto& value : values)
-      for_tensors(value, [this](const at::Tensor& tensor, std::optional<size_t>) {
-        auto* storage = storage_on_meta(tensor);
-        if (storage && throws_on_access(*storage)) storages_.push_back(tensor.storage());
-      });
-    for (const auto& storage : storages_) throws_on_access(*storage.unsafeGetStorageImpl()) = false;
-  }
-  ~Readable() {
-    for (const auto& storage : storages_) throws_on_access(*storage.unsafeGetStorageImpl()) = true;
-  }
-  Readable(const Readable&) = delete;
-  Readable& operator=(const Readable&) = delete;
-
- private:
-  std::vector<c10::Storage> storages_;
-};
+std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& values) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& value : values)
+    for_tensors(
+        value, [&](const at::Tensor& tensor, std::optional<size_t>) { tensors.push_back(tensor); });
+  return tensors;
+}
 
 [[noreturn]] void fail_for_value(const c10::OperatorHandle& operation) {
   fail(ErrorCategory::usage,
        "accel: deferred_init: a constructor needs the value of a tensor that has none yet, in {}; "
        "construct this module without deferred_init",
        operation.operator_name().name);
-}
-
-/// Some operations do not run on meta: has one run on the CPU, with zeros, and gives the stack
-/// tensors on meta like the results.
-void run_for_shapes(const c10::OperatorHandle& operation, std::vector<c10::IValue> arguments,
-                    torch::jit::Stack& stack) {
-  const auto& schema = operation.schema();
-  const bool gives_tensors = std::ranges::all_of(schema.returns(), [](const auto& result) {
-    return result.type()->isSubtypeOf(*c10::TensorType::get()) && !result.alias_info();
-  });
-  if (!gives_tensors) fail_for_value(operation);
-  for (auto& argument : arguments) {
-    if (argument.isDevice()) argument = c10::Device(c10::kCPU);
-    if (argument.isTensorList() || argument.isOptionalTensorList()) fail_for_value(operation);
-    if (!argument.isTensor() || !argument.toTensor().defined()) continue;
-    const auto& tensor = argument.toTensor();
-    argument =
-        at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU))
-            .zero_();
-  }
-  operation.callBoxed(arguments);
-  for (const auto& result : arguments) {
-    const auto& tensor = result.toTensor();
-    stack.emplace_back(
-        at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta)));
-  }
 }
 
 /// Adds an operation that has run; `on_meta` if an argument of it was.
@@ -153,7 +115,7 @@ void intercept(const c10::OperatorHandle& operation, c10::DispatchKeySet,
       fail_for_value(operation);
     value = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
   }
-  const Readable readable(given);
+  const ReadableScope readable(tensors_of(given));
   auto noted = written_recipe->parts().tape.begin(operation, given);
   const std::vector<c10::IValue> on_meta_only(stack->begin() + static_cast<std::ptrdiff_t>(first),
                                               stack->end());
@@ -162,7 +124,7 @@ void intercept(const c10::OperatorHandle& operation, c10::DispatchKeySet,
   } catch (const c10::NotImplementedError&) {
     if (!on_meta) throw;
     stack->resize(first);
-    run_for_shapes(operation, on_meta_only, *stack);
+    if (!run_for_shapes(operation, on_meta_only, *stack)) fail_for_value(operation);
   } catch (const c10::Error&) {
     if (on_meta) fail_for_value(operation);
     throw;
@@ -193,6 +155,17 @@ void install_interception() {
 }
 
 }  // namespace
+
+ReadableScope::ReadableScope(const std::vector<at::Tensor>& tensors) {
+  for (const auto& tensor : tensors)
+    if (auto* storage = storage_on_meta(tensor); storage && throws_on_access(*storage))
+      storages_.push_back(tensor.storage());
+  for (const auto& storage : storages_) throws_on_access(*storage.unsafeGetStorageImpl()) = false;
+}
+
+ReadableScope::~ReadableScope() {
+  for (const auto& storage : storages_) throws_on_access(*storage.unsafeGetStorageImpl()) = true;
+}
 
 std::shared_ptr<InitRecipe> InitRecipe::of(const at::Tensor& tensor) {
   auto* storage = storage_on_meta(tensor);
@@ -289,9 +262,9 @@ std::vector<std::pair<std::shared_ptr<InitRecipe>, DeferredTensors>> by_recipe(
 
 void run_recipes(const DeferredTensors& tensors,
                  const std::function<void(const std::string&, const at::Tensor&)>& take) {
-  for (const auto& [recipe, own] : by_recipe(tensors))
-    recipe->run(own, [&, &own = own](size_t number, const at::Tensor& value) {
-      take(own[number].first, value);
+  for (const auto& each : by_recipe(tensors))
+    each.first->run(each.second, [&](size_t number, const at::Tensor& value) {
+      take(each.second[number].first, value);
     });
 }
 

@@ -215,7 +215,7 @@ FlopCounter::FlopCounter() : counts_(std::make_shared<Counts>()) {
   {
     auto& [mutex, counting] = Counts::table();
     const std::lock_guard lock(mutex);
-    const auto free = std::find(counting.begin(), counting.end(), nullptr);
+    const auto free = std::ranges::find(counting, nullptr);
     if (free == counting.end())
       detail::fail(ErrorCategory::usage,
                    "accel: {} FlopCounters count at once, and this would be one more; let the "

@@ -30,8 +30,8 @@ std::vector<at::Tensor> unique_tensors(const std::vector<at::Tensor>& tensors) {
 }
 
 bool same_tensors(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const at::Tensor& x, const at::Tensor& y) { return x.is_same(y); });
+  return std::ranges::equal(a, b,
+                            [](const at::Tensor& x, const at::Tensor& y) { return x.is_same(y); });
 }
 
 bool have_common(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
@@ -42,7 +42,7 @@ bool have_common(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>
 }
 
 void cast_floating_(torch::nn::Module& module, c10::ScalarType type) {
-  const auto cast = [type](at::Tensor tensor) {
+  const auto cast = [type](const at::Tensor& tensor) {
     if (tensor.defined() && tensor.is_floating_point()) tensor.set_data(tensor.detach().to(type));
   };
   for (const auto& parameter : module.parameters()) cast(parameter);

@@ -52,9 +52,7 @@ void detail::require_even_batches(const Communicator& communicator,
     of_rank.process_index = rank;
     counts.push_back(make_plan(options, of_rank, samples).size());
   }
-  if (std::all_of(counts.begin(), counts.end(),
-                  [&](auto count) { return count == counts.front(); }))
-    return;
+  if (std::ranges::all_of(counts, [&](auto count) { return count == counts.front(); })) return;
   fail(ErrorCategory::config,
        "accel: the ranks would get different numbers of batches ({}) of {} samples, and those with "
        "more would wait for the others; use even_batches or drop_last, or allow_uneven_batches "

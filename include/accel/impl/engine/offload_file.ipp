@@ -128,12 +128,16 @@ bool is_in_file(const at::Tensor& tensor) {
 }
 
 void drop_pages(const at::Tensor& tensor) {
-  if (!is_in_file(tensor) || tensor.numel() == 0) return;
+  if (is_in_file(tensor)) drop_pages(tensor.const_data_ptr(), tensor.nbytes());
+}
+
+void drop_pages(const void* data, std::size_t bytes) {
+  if (bytes == 0) return;
   // Neighbours on the first and the last page lose nothing either.
   static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
-  const auto first = begin / page * page, end = begin + tensor.nbytes();
-  madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+  const auto before = reinterpret_cast<std::uintptr_t>(data) % page;
+  auto* first = const_cast<char*>(static_cast<const char*>(data)) - before;
+  madvise(first, before + bytes, MADV_DONTNEED);
 }
 
 }  // namespace accel::detail

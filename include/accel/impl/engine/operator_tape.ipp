@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 #include <unordered_set>
 
 namespace accel::detail {
@@ -66,11 +67,11 @@ std::optional<TapeReference> OperatorTape::find_in(size_t memory, const at::Tens
   const auto& tensors = memories_[memory].tensors;
   auto geometry = geometry_of(tensor);
   // The last one, which has all that was written before.
-  for (auto each = tensors.rbegin(); each != tensors.rend(); ++each)
-    if (each->second == geometry) return each->first;
-  for (auto each = tensors.rbegin(); each != tensors.rend(); ++each)
-    if (each->second.reads_like(geometry)) {
-      auto reference = each->first;
+  for (const auto& [source, own] : std::views::reverse(tensors))
+    if (own == geometry) return source;
+  for (const auto& [source, own] : std::views::reverse(tensors))
+    if (own.reads_like(geometry)) {
+      auto reference = source;
       reference.view = std::move(geometry);
       return reference;
     }
@@ -115,8 +116,8 @@ OperatorTape::Operation OperatorTape::begin(const c10::OperatorHandle& handle,
       }
       if (memory && is_written) operation.why_kept = name + " writes to a tensor in another form";
       operation.writes_outside = operation.writes_outside || (is_written && tensor.defined());
-      operation.outside.emplace_back(Operation::Place{i, element}, tensor);
-      operation.versions.push_back(is_versioned(tensor) ? tensor._version() : 0);
+      operation.outside.push_back(
+          {{i, element}, tensor, is_versioned(tensor) ? tensor._version() : 0});
     });
     operation.arguments.push_back(without_tensors(arguments[i]));
   }
@@ -138,8 +139,8 @@ void OperatorTape::end(Operation operation, std::span<const c10::IValue> results
   for (const auto memory : operation.writes) memories_[memory].is_unwritten = false;
   const auto is_outside = [&](const at::Tensor& result) {
     return std::ranges::any_of(operation.outside, [&](const auto& each) {
-      return each.second.defined() && each.second.has_storage() &&
-             each.second.storage().unsafeGetStorageImpl() ==
+      return each.tensor.defined() && each.tensor.has_storage() &&
+             each.tensor.storage().unsafeGetStorageImpl() ==
                  result.storage().unsafeGetStorageImpl();
     });
   };
@@ -169,9 +170,9 @@ void OperatorTape::end(Operation operation, std::span<const c10::IValue> results
 
 std::optional<size_t> TapeOperation::changed() const {
   for (size_t i = 0; i < outside.size(); ++i) {
-    const auto& tensor = outside[i].second;
-    const auto& argument = handle.schema().arguments()[outside[i].first.argument].name();
-    if (is_versioned(tensor) && tensor._version() != versions[i] && !is_running_statistic(argument))
+    const auto& [place, tensor, version, home] = outside[i];
+    const auto& argument = handle.schema().arguments()[place.argument].name();
+    if (is_versioned(tensor) && tensor._version() != version && !is_running_statistic(argument))
       return i;
   }
   return std::nullopt;
@@ -222,6 +223,21 @@ void OperatorTape::close(const std::vector<TapeReference>& wanted) {
   by_storage_ = {};
 }
 
+void OperatorTape::replace_outside(const std::function<at::Tensor(const at::Tensor&)>& move) {
+  for (auto& operation : operations_)
+    for (auto& [place, tensor, version, home] : operation.outside) {
+      // Statistics are not read as they were then.
+      if (!tensor.defined() ||
+          is_running_statistic(operation.handle.schema().arguments()[place.argument].name()))
+        continue;
+      auto moved = move(tensor);
+      if (moved.is_same(tensor)) continue;
+      if (moved.device() != tensor.device()) home = tensor.device();
+      version = moved._version();
+      tensor = std::move(moved);
+    }
+}
+
 void OperatorTape::run(const Operation& operation,
                        const std::vector<std::vector<at::Tensor>>& results,
                        std::vector<at::Tensor>& returned) const {
@@ -230,7 +246,7 @@ void OperatorTape::run(const Operation& operation,
          "accel: recomputed<...> runs {} again in backward, and one of its arguments, a tensor of "
          "sizes {}, was written to since forward; write to a copy",
          operation.handle.operator_name().name,
-         c10::str(operation.outside[*changed].second.sizes()));
+         c10::str(operation.outside[*changed].tensor.sizes()));
   const auto& arguments = operation.handle.schema().arguments();
   auto stack = operation.arguments;
   for (auto& value : stack)
@@ -242,10 +258,10 @@ void OperatorTape::run(const Operation& operation,
       stack[place.argument].toList().set(*place.element, tensor);
   };
   for (const auto& [place, source] : operation.computed) put(place, value_of(results, source));
-  for (const auto& [place, tensor] : operation.outside) {
+  for (const auto& [place, tensor, version, home] : operation.outside) {
     // Statistics have been updated already.
     const bool updates = is_running_statistic(arguments[place.argument].name()) && tensor.defined();
-    put(place, updates ? tensor.clone() : tensor);
+    put(place, updates ? tensor.clone() : home ? tensor.to(*home, /*non_blocking=*/true) : tensor);
   }
   const AutocastStateScope cast(operation.autocast);
   std::optional<RandomStateScope> then;

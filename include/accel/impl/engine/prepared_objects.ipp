@@ -19,10 +19,12 @@ namespace accel {
 
 namespace {
 
-/// Throws Error(usage) for a parameter on meta: there is nothing to move.
-void require_values(const torch::nn::Module& module) {
+/// Throws Error(usage) for a parameter on meta that nothing will give values.
+void require_values(const torch::nn::Module& module, const detail::DeferredTensors& deferred) {
   for (const auto& [name, parameter] : unique_parameters(module))
-    if (parameter.is_meta())
+    if (parameter.is_meta() && std::ranges::none_of(deferred, [&own = name](const auto& each) {
+          return each.first == own;
+        }))
       detail::fail(ErrorCategory::usage,
                    "accel: '{}' is on meta, without values; construct the module inside "
                    "accel::deferred_init, and change nothing about it before prepare",
@@ -70,10 +72,9 @@ void PreparedObjects<Replica>::adopt(const std::shared_ptr<torch::nn::Module>& m
     if (!deferred.empty()) materialize(*module);
     deferred.clear();
   }
-  if (place && deferred.empty()) {
-    if (!state.device().is_meta()) require_values(*module);
-    module->to(state.device());
-  }
+  // One process that places nothing may leave a module there.
+  if (!state.device().is_meta() && (place || make)) require_values(*module, deferred);
+  if (place && deferred.empty()) module->to(state.device());
   if (type != c10::ScalarType::Float) cast_floating_(*module, type);
   ModelRecord<Replica> record{module, std::move(parameters)};
   if (make) record.replica = make(module, deferred);
@@ -167,7 +168,8 @@ void PreparedObjects<Replica>::require_reduced(const std::vector<at::Tensor>& pa
       detail::fail(ErrorCategory::usage,
                    "accel: rank {}: the micro-batch that closes the window had no backward "
                    "through {}, so that the gradients of the earlier ones were not reduced; call "
-                   "backward in it too (with a loss of zero, say), or zero_grad instead of step",
+                   "backward in it too (with a loss of zero, or a sum of none and a count of 0), "
+                   "or zero_grad instead of step",
                    state.process_index(), model.module->name());
 }
 
@@ -289,10 +291,10 @@ void PreparedObjects<Replica>::average_parameters(const torch::nn::Module& modul
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
   for (const auto& optimizer : optimizers) {
     if (!optimizer->masters) continue;
-    for (auto& [master, parameter] : optimizer->masters()) {
+    for (const auto& pair : optimizer->masters()) {
+      const auto& [master, parameter] = pair;
       const auto place = std::ranges::find_if(
-          tensors,
-          [&, &parameter = parameter](const auto& each) { return each.is_same(parameter); });
+          tensors, [&](const auto& each) { return each.is_same(pair.second); });
       if (place == tensors.end() || master.is_same(parameter)) continue;
       *place = master;
       copies.emplace_back(parameter, master);

@@ -1,24 +1,21 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
-//
-// The only file that takes the place of LibTorch's autograd engine, which is how a program without
-// Python is asked what to do with a tensor that is saved.
 #include <accel/engine/recomputed_units.hpp>
 
 #include <accel/detail/error.hpp>
+#include <accel/engine/offloaded_activations.hpp>
 #include <accel/engine/operator_tape.hpp>
+#include <accel/engine/saved_tensors.hpp>
 #include <accel/engine/sharded/flat_storage.hpp>
 
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <atomic>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <typeinfo>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -49,42 +46,37 @@ class Run {
   OperatorTape tape{Draws::of_each};
 
   size_t save(const at::Tensor& tensor) {
-    // Without its graph, whose nodes hold on to this.
-    saved_.push_back({tensor.tensor_data(), tensor.sizes().vec()});
-    if (!tensor.is_inference()) {
-      saved_.back().counter = tensor.unsafeGetTensorImpl()->version_counter();
-      saved_.back().version = saved_.back().counter.current_version();
-    }
+    saved_.push_back({SavedTensor(tensor)});
     return saved_.size() - 1;
   }
 
   /// The unit is done: what can be computed again is let go of.
   void close() {
+    const Unobserved closing;
     tape.check_outside();
-    if (!tape.why_kept().empty()) {
-      tape.close({});
-      return;
+    const bool can_run_again = tape.why_kept().empty();
+    for (auto& each : saved_) {
+      const auto source = can_run_again ? tape.find(each.saved.tensor) : std::nullopt;
+      if (!source) continue;
+      each.source = sources_.size();
+      sources_.push_back(*source);
+      each.saved.tensor.reset();
     }
-    for (auto& each : saved_)
-      if (const auto source = tape.find(each.tensor)) {
-        each.source = sources_.size();
-        sources_.push_back(*source);
-        each.tensor.reset();
-      }
     again_.resize(sources_.size());
     tape.close(sources_);
+    auto* offloaded = OffloadedActivations::Scope::innermost();
+    if (!offloaded) return;
+    // What is left is what the unit was given, or all of one that is kept.
+    const auto move = [&](const at::Tensor& tensor) { return offloaded->moved_or_kept(tensor); };
+    for (auto& each : saved_) each.saved.tensor = move(each.saved.tensor);
+    tape.replace_outside(move);
   }
 
   at::Tensor give_back(size_t number) {
     const std::scoped_lock lock(mutex_);
     auto& each = saved_[number];
-    // LibTorch looks at this itself only where it has kept the tensor.
-    if (each.counter.enabled() && each.counter.current_version() != each.version)
-      fail(ErrorCategory::usage,
-           "accel: a tensor of sizes {} that backward needs was written to after the forward had "
-           "saved it (it is at version {}, and {} was saved); write to a copy",
-           c10::str(c10::IntArrayRef(each.sizes)), each.counter.current_version(), each.version);
-    if (!each.source) return each.tensor;
+    if (!each.source) return each.saved.give_back();
+    each.saved.require_unchanged();
     auto& again = again_[*each.source];
     if (!again.defined()) {
       const Unobserved replaying;
@@ -98,16 +90,13 @@ class Run {
   void drop(size_t number) {
     const std::scoped_lock lock(mutex_);
     auto& each = saved_[number];
-    each.tensor.reset();
+    each.saved.tensor.reset();
     if (each.source) again_[*each.source].reset();
   }
 
  private:
   struct Saved {
-    at::Tensor tensor{};
-    std::vector<int64_t> sizes{};
-    c10::VariableVersion counter{c10::VariableVersion::DISABLED};
-    uint32_t version = 0;
+    SavedTensor saved;
     std::optional<size_t> source{};
   };
   std::mutex mutex_;
@@ -134,31 +123,6 @@ class SavedByRun : public torch::autograd::SavedVariableHooks {
   std::optional<size_t> number_;
 };
 
-/// LibTorch's engine, but for what it answers when a tensor is about to be saved.
-class Engine : public torch::autograd::Engine {
- public:
-  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
-    if (!current_run || Unobserved::count > 0) return nullptr;
-    return std::make_unique<SavedByRun>(current_run);
-  }
-  static torch::autograd::Engine& the() {
-    static auto* const engine = new Engine;  // threads of backward may outlive what is static
-    return *engine;
-  }
-};
-
-void install_engine() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    auto& before = torch::autograd::Engine::get_default_engine();
-    if (typeid(before) != typeid(torch::autograd::Engine))
-      fail(ErrorCategory::usage,
-           "accel: recomputed<...> needs LibTorch's own autograd engine, and another one is in its "
-           "place (that of Python, say); use accel::recompute(module, inputs...)");
-    torch::autograd::set_default_engine_stub(&Engine::the);
-  });
-}
-
 }  // namespace
 
 struct RecomputedUnits::Parts {
@@ -172,7 +136,7 @@ struct RecomputedUnits::Parts {
 
 RecomputedUnits::RecomputedUnits(const torch::nn::Module& module, const UnitRule& rule)
     : parts_(std::make_shared<Parts>()) {
-  install_engine();
+  install_saved_tensor_hooks("recomputed<...>");
   int number = 0;
   for (const auto& unit : cut_into_units(module, rule)) {
     // What is left over is no unit, unless units are whatever is large enough.
@@ -196,8 +160,8 @@ RecomputeReport RecomputedUnits::report() const {
   return {parts_->recorded, parts_->kept, *parts_->replays, parts_->why_kept};
 }
 
-/// Watches the operations of this thread.
-struct RecomputedUnits::Scope::Recording {
+/// Watches the operations of this thread, and what autograd saves from them.
+struct RecomputedUnits::Scope::Recording : SavedTensorKeeper {
   /// What is noted of an operation that is running.
   struct Frame : at::ObserverContext {
     explicit Frame(OperatorTape::Operation given) : operation(std::move(given)) {}
@@ -209,7 +173,8 @@ struct RecomputedUnits::Scope::Recording {
     bool consists_of_others = false;
   };
 
-  explicit Recording(std::shared_ptr<Parts> units) : parts(std::move(units)), outer(innermost) {
+  explicit Recording(std::shared_ptr<Parts> units)
+      : parts(std::move(units)), outer(innermost), asked(*this) {
     if (outer) outer->leave_unit();
     innermost = this;
     if (outer) return;  // its callback asks for the innermost
@@ -218,13 +183,18 @@ struct RecomputedUnits::Scope::Recording {
                                               .needsOutputs(true)
                                               .scopes({at::RecordScope::FUNCTION}));
   }
-  ~Recording() {
+  ~Recording() override {
     if (callback) at::removeCallback(*callback);
     leave_unit();
     innermost = outer;
   }
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> next() override {
+    if (!current_run || Unobserved::count > 0) return nullptr;
+    return std::make_unique<SavedByRun>(current_run);
+  }
 
   /// Whether an operation is one of the program's: not a step of one that is taken as a whole, and
   /// not the sharded engine's.
@@ -294,6 +264,7 @@ struct RecomputedUnits::Scope::Recording {
 
   std::shared_ptr<Parts> parts;
   Recording* outer;
+  SavedTensorScope asked;
   std::optional<at::CallbackHandle> callback;
   int unit = -1;
   std::vector<Running> running;

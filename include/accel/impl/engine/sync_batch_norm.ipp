@@ -59,7 +59,7 @@ Statistics statistics_of_all(const at::Tensor& values, const Communicator& commu
   const auto all = communicator.all_gather(at::cat({mean, deviations, count}).unsqueeze(0));
   const auto means = all.slice(1, 0, channels), counts = all.slice(1, 2 * channels);
   const auto total = counts.sum();
-  const double number = total.item<double>();
+  const auto number = total.item<double>();
   if (number == 0) return {mean, deviations, 0};
   mean = (means * counts).sum(0) / total;
   deviations =

@@ -47,9 +47,7 @@ std::vector<Descendant> descendants(pid_t ancestor) {
   for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
        entry.increment(error)) {
     const auto name = entry->path().filename().string();
-    if (!std::all_of(name.begin(), name.end(),
-                     [](unsigned char c) { return std::isdigit(c) != 0; }))
-      continue;
+    if (!std::ranges::all_of(name, [](unsigned char c) { return std::isdigit(c) != 0; })) continue;
     Stat stat;
     if (read_stat(entry->path(), stat)) processes.emplace(std::stoi(name), stat);
   }

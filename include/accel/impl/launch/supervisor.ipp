@@ -197,7 +197,7 @@ void Supervisor::reap() {
   siginfo_t info{};
   while (info.si_pid = 0,
          ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
-    const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& candidate) {
+    const auto rank = std::ranges::find_if(ranks_, [&](const Rank& candidate) {
       return candidate.running && candidate.process.pid == info.si_pid;
     });
     // A rank with a descriptor waits for its event, which keeps the order; its end also brings us

@@ -24,8 +24,8 @@ double number(std::int64_t count) { return static_cast<double>(count); }
 void check_steps(std::int64_t total, std::int64_t warmup) {
   if (total < 1 || warmup < 0 || warmup > total)
     detail::fail(ErrorCategory::config,
-                 "accel: a schedule needs total_steps >= 1 and 0 <= warmup_steps <= total_steps, "
-                 "and got {} and {}",
+                 "accel: a schedule needs total_steps >= 1 and 0 <= warmup_steps <= total_steps "
+                 "(num_training_steps and num_warmup_steps of get_scheduler), and got {} and {}",
                  total, warmup);
 }
 
@@ -134,10 +134,12 @@ LambdaLR get_scheduler(std::string_view name, torch::optim::Optimizer& optimizer
     detail::fail(ErrorCategory::config, "accel: there is no schedule named '{}'; use one of {}",
                  name, fmt::join(names, ", "));
   }
-  if ((found->warms_up && !num_warmup_steps) || (found->ends && !num_training_steps))
+  std::vector<std::string_view> missing;
+  if (found->warms_up && !num_warmup_steps) missing.emplace_back("num_warmup_steps");
+  if (found->ends && !num_training_steps) missing.emplace_back("num_training_steps");
+  if (!missing.empty())
     detail::fail(ErrorCategory::config, "accel: the schedule {} needs {}; pass it to get_scheduler",
-                 name,
-                 found->ends ? "num_warmup_steps and num_training_steps" : "num_warmup_steps");
+                 name, fmt::join(missing, " and "));
   const std::int64_t warmup = found->warms_up ? *num_warmup_steps : 0;
   const std::int64_t total = found->ends ? *num_training_steps : std::max<std::int64_t>(1, warmup);
   check_steps(total, warmup);

@@ -136,7 +136,7 @@ void give_wholes(torch::optim::Optimizer& optimizer, const std::vector<at::Tenso
       wholes[{field, lists.first[i].unsafeGetTensorImpl()}] = whole[i];
   }
   for (size_t i = 0; i < slots.size(); ++i) {
-    const auto parameter = parameters[i];
+    const auto& parameter = parameters[i];
     if (!is_sharded(parameter)) continue;
     const auto* key = parameter.unsafeGetTensorImpl();
     const auto copy = wholes.find({"itself", key});
@@ -154,7 +154,7 @@ void give_wholes(torch::optim::Optimizer& optimizer, const std::vector<at::Tenso
 void take_pieces(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& parameters) {
   const auto slots = slots_of(optimizer);
   for (size_t i = 0; i < slots.size(); ++i) {
-    const auto parameter = parameters[i];
+    const auto& parameter = parameters[i];
     if (!is_sharded(parameter)) continue;
     if (!slots[i]->is_same(parameter)) {
       const at::NoGradGuard no_grad;

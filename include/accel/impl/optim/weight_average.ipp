@@ -68,8 +68,8 @@ void ExponentialMovingAverage::load(const std::vector<NamedParameter>& averages,
   std::vector<at::Tensor> found;
   for (size_t i = 0; i < averages_.size(); ++i) {
     const auto& name = parameters_[i].first;
-    const auto saved = std::find_if(averages.begin(), averages.end(),
-                                    [&](const auto& item) { return item.first == name; });
+    const auto saved =
+        std::ranges::find_if(averages, [&](const auto& item) { return item.first == name; });
     if (saved == averages.end())
       detail::fail(ErrorCategory::checkpoint,
                    "accel: the saved averages have none of '{}'; they are of another model", name);

@@ -72,10 +72,9 @@ LogLevel log_level_from_environment(const EnvironmentLookup& environment) {
     const auto value = environment(variable);
     if (!value || value->empty()) continue;
     std::string name = *value;
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    const auto found =
-        std::find_if(levels.begin(), levels.end(), [&](auto& each) { return each.name == name; });
+    std::ranges::transform(name, name.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const auto found = std::ranges::find_if(levels, [&](auto& each) { return each.name == name; });
     if (found == levels.end())
       detail::fail(ErrorCategory::config,
                    "{}={} is no level; use trace, debug, info, warning, error, critical or off",
@@ -94,6 +93,7 @@ Logger::Logger(const Ranks& ranks, LoggerOptions options) {
   pattern += "[%l] ";
   if (several) pattern += fmt::format("[RANK {}] ", ranks.rank);
   sink->set_pattern(pattern + "%v");
+  // NOLINTNEXTLINE(modernize-make-shared): an aggregate, which it cannot make with every compiler
   state_ = std::shared_ptr<State>(
       new State{.ranks = ranks,
                 .barrier = std::move(options.barrier),
@@ -125,7 +125,7 @@ void Logger::write(LogLevel level, LogOptions options, std::string_view text) {
   }
 }
 
-void Logger::warn_once(std::string text) {
+void Logger::warn_once(const std::string& text) {
   if (!wanted(LogLevel::warning, {})) return;
   {
     const std::lock_guard lock(state_->mutex);
@@ -138,9 +138,7 @@ void Logger::set_level(LogLevel level) { state_->logger.set_level(spdlog_level(l
 
 LogLevel Logger::level() const {
   const auto now = state_->logger.level();
-  return std::find_if(levels.begin(), levels.end(),
-                      [&](auto& each) { return each.spdlog_level == now; })
-      ->level;
+  return std::ranges::find_if(levels, [&](auto& each) { return each.spdlog_level == now; })->level;
 }
 
 }  // namespace accel

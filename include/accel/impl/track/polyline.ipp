@@ -53,8 +53,9 @@ std::vector<Point> thinned(const std::vector<Point>& points) {
     const auto [low, high] =
         std::minmax_element(first, end, [](const Point& a, const Point& b) { return a.y < b.y; });
     std::vector<std::vector<Point>::const_iterator> seen = {first, low, high, std::prev(end)};
-    std::sort(seen.begin(), seen.end());
-    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+    std::ranges::sort(seen);
+    const auto repeated = std::ranges::unique(seen);
+    seen.erase(repeated.begin(), repeated.end());
     for (const auto each : seen) kept.push_back(*each);
     first = end;
   }

@@ -33,7 +33,7 @@ int columns_of(std::string_view text) {
 std::string fitted(std::string_view text, int columns, std::string_view mark) {
   if (columns_of(text) <= columns) return std::string(text);
   const int room = columns - columns_of(mark);
-  if (room <= 0) return std::string(static_cast<std::size_t>(std::max(columns, 0)), '.');
+  if (room <= 0) return fmt::format("{:.>{}}", "", std::max(columns, 0));
   int points = room;
   std::string start;
   do start = fmt::format("{:.{}}", text, points--);

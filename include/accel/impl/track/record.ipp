@@ -17,7 +17,7 @@ namespace detail {
 
 std::string valid_utf8(std::string text) {
   const auto ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
-  if (std::all_of(text.begin(), text.end(), ascii)) return text;
+  if (std::ranges::all_of(text, ascii)) return text;
   // nlohmann/json repairs text only while it writes, so: write it, and read it again.
   const Json value = std::move(text);
   return Json::parse(value.dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numbers>
 
 namespace accel::detail {
 namespace {
@@ -17,10 +18,10 @@ double power_of_ten(int exponent) { return std::pow(10.0, exponent); }
 double round_step(double step) {
   const double power = power_of_ten(static_cast<int>(std::floor(std::log10(step))));
   const double leading = step / power;
-  return power * (leading < std::sqrt(2.0)    ? 1
-                  : leading < std::sqrt(10.0) ? 2
-                  : leading < std::sqrt(50.0) ? 5
-                                              : 10);
+  return power * (leading < std::numbers::sqrt2 ? 1
+                  : leading < std::sqrt(10.0)   ? 2
+                  : leading < std::sqrt(50.0)   ? 5
+                                                : 10);
 }
 
 // As many digits behind the point as `step` needs after division by `unit`.

@@ -26,8 +26,7 @@ constexpr std::array builtins = {
 };
 
 const Builtin* find_builtin(std::string_view name) {
-  const auto found =
-      std::find_if(builtins.begin(), builtins.end(), [&](auto& each) { return each.name == name; });
+  const auto found = std::ranges::find_if(builtins, [&](auto& each) { return each.name == name; });
   return found == builtins.end() ? nullptr : &*found;
 }
 
@@ -38,8 +37,7 @@ std::string name_of(const TrackerChoice& choice) {
 // "all" replaced by what it stands for; what was named beside it comes once.
 std::vector<TrackerChoice> expanded(std::vector<TrackerChoice> choices) {
   std::vector<TrackerChoice> result;
-  const bool all = std::any_of(choices.begin(), choices.end(),
-                               [](auto& each) { return name_of(each) == "all"; });
+  const bool all = std::ranges::any_of(choices, [](auto& each) { return name_of(each) == "all"; });
   if (all)
     for (const auto& each : builtins) result.emplace_back(std::string(each.name));
   for (auto& each : choices)
@@ -141,8 +139,8 @@ void Trackers::log(const Record& record, std::optional<std::int64_t> step) {
 }
 
 AnyTracker Trackers::get_tracker(std::string_view name) const {
-  const bool known = std::any_of(choices_.begin(), choices_.end(),
-                                 [&](auto& each) { return name_of(each) == name; });
+  const bool known =
+      std::ranges::any_of(choices_, [&](auto& each) { return name_of(each) == name; });
   if (!known)
     detail::fail(ErrorCategory::usage, "get_tracker(\"{}\"): log_with has {}", name,
                  choices_.empty() ? "no tracker" : names_of(choices_));

@@ -112,7 +112,7 @@ ShardedParallel::ShardedParallel(std::shared_ptr<torch::nn::Module> module,
         parameters_, *module_);
     detail::broadcast_module(communicator_, parameters_, *module_);
   }
-  require_shardable(plan.deferred);
+  require_shardable();
   detail::install_sharded_dispatch();
   detail::install_sharded_assignment();
   parts_ = std::make_unique<Parts>(plan.in_groups
@@ -132,14 +132,8 @@ int ShardedParallel::group_size(const ShardingPlan& plan) const {
   return options_.group_size > 0 ? options_.group_size : communicator_.ranks().local_size;
 }
 
-void ShardedParallel::require_shardable(const detail::DeferredTensors& deferred) const {
+void ShardedParallel::require_shardable() const {
   for (const auto& [name, tensor] : parameters_) {
-    const auto is_this = [&own = name](const auto& each) { return each.first == own; };
-    if (tensor.is_meta() && std::ranges::none_of(deferred, is_this))
-      detail::fail(ErrorCategory::usage,
-                   "accel: '{}' is on meta, without values; construct the module inside "
-                   "accel::deferred_init, and change nothing about it before prepare",
-                   name);
     if (FlatStorage::of(tensor))
       detail::fail(ErrorCategory::usage,
                    "accel: rank {}: the parameter '{}' is sharded by another accelerator; call its "

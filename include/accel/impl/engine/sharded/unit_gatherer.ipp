@@ -155,6 +155,11 @@ void UnitGatherer::ensure(GatheredStorage& storage) {
 
 void UnitGatherer::start(GatheredStorage& storage) {
   auto& whole = storage.whole;
+  // Units of one size in another order are one call to c10d. A backward tells them apart at its end;
+  // without gradients debug mode alone does.
+  if (exchange_.group().debugging())
+    exchange_.group().compare_calls(fmt::format("the gathering of {}", whole.unit().title()),
+                                    CallSite::current());
   if (!whole.is_present()) {
     const bool fits = spare_.second && spare_.first == whole.flat().nbytes() &&
                       spare_.second.device() == whole.flat().device();

@@ -71,7 +71,7 @@ void UnitReducer::arm() {
       auto& gradient = parameter.parameter.mutable_grad();
       const bool is_sharded = FlatStorage::of(gradient) != nullptr;
       // Also of one that is frozen now, and shares the shard with others.
-      state.accumulates[i] = is_sharded && parameter.piece.grad().defined();
+      state.accumulates[i] = is_sharded && parameter.piece.grad().defined() ? 1 : 0;
       if (!parameter.parameter.requires_grad()) continue;
       if (!parameter.accumulator) watch(*unit, parameter, i);
       ++state.awaited;
