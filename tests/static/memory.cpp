@@ -37,6 +37,7 @@ static_assert(of<hybrid_shard>().at_rest() == of<full_shard>().at_rest());
 static_assert(of<full_shard>({.group_size = 2}).at_rest() == of<full_shard>().at_rest());
 
 // In a step.
+static_assert(of<sharded<zero3>, bf16_true>().in_step == (2 * 2 + 4 * 2) * 10);
 static_assert(of<sharded<zero3>>().in_step == 4 * (2 + 4) * 10);
 static_assert(rank_memory<sharded<zero3>, fp32, on<cpu, offload<optimizer_state>>>({80, 10}, {4})
                   .offloaded == 2 * 4 * 20);

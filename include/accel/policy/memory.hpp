@@ -86,8 +86,8 @@ constexpr RankMemory rank_memory(const ModelSize& model, const JobSize& job) {
 
   if (Backend::shards_parameters)
     memory.in_step += value * (detail::reshards_after_forward<Backend>() ? 2 * unit : all);
-  // A gradient that has come, a unit's that are being filled, one's that travel, what is received.
-  if (shards) memory.in_step += 4 * gradient * unit;
+  // A gradient that has come, a unit's that are being filled; one's that travel, and are received.
+  if (shards) memory.in_step += 2 * (value + detail::element_bytes(Precision::reduce_type)) * unit;
   if (shards && !Backend::shards_gradients && job.micro_batches > 1)
     memory.in_step += gradient * all;
   // Gradients in the type of the fp32 copies, while these are stepped.

@@ -60,7 +60,7 @@ constexpr int64_t width = 128, blocks = 48;
 constexpr int64_t block = width * (width + 1);  // parameters of one
 constexpr double unit = 4.0 * block;            // bytes of it
 
-/// Equal blocks, a unit each; a batch of one, so that activations are next to nothing.
+/// Equal blocks, a unit each.
 struct Tower : torch::nn::Module {
   torch::nn::Sequential layers = register_module("layers", torch::nn::Sequential());
   explicit Tower(int64_t height = blocks) {
@@ -121,11 +121,18 @@ Bytes measure(double base, int64_t batch) {
   return bytes;
 }
 
+/// Bytes of a run on meta.
+accel::ActivationMemory activations_of(int64_t batch) {
+  auto net = accel::deferred_init([] { return std::make_shared<Tower>(); });
+  const auto x = at::empty({batch, width}, at::TensorOptions().device(at::kMeta));
+  return accel::activation_memory(*net, [&] { return net->forward(x).square().mean(); });
+}
+
 template <class Backend, class Placement = accel::on<accel::cpu>, class Precision = accel::fp32>
-void check(double base, int64_t batch = 1, int64_t activations = 0) {
+void check(double base, int64_t batch = 1) {
   const auto stated = accel::rank_memory<Backend, Precision, Placement>(
       {.parameters = blocks * block, .largest_unit = block},
-      {.num_processes = 2, .activations = activations});
+      {.num_processes = 2, .activations = activations_of(batch).peak});
   const auto found = measure<Backend, Placement, Precision>(base, batch);
   INFO(Backend::name << ' ' << Precision::name << ' ' << Placement::name << ": at rest "
                      << found.rest << ", stated " << stated.at_rest() << "; peak " << found.peak
@@ -167,16 +174,12 @@ TEST_CASE("the bytes of 16-bit parameters are those that docs/sharding.md states
 
 TEST_CASE("the bytes of activations are those of a dry run on meta") {
   constexpr int64_t batch = 512;
-  auto net = accel::deferred_init([] { return std::make_shared<Tower>(); });
-  const auto x = at::empty({batch, width}, at::TensorOptions().device(at::kMeta));
-  const auto memory =
-      accel::activation_memory(*net, [&] { return net->forward(x).square().mean(); });
   // Each layer's output is the next one's input, and is kept.
-  CHECK(memory.kept > blocks * batch * width * 4);
+  CHECK(activations_of(batch).kept > blocks * batch * width * 4);
   const double base = CountingAllocator::bytes();
-  check<accel::ddp>(base, batch, memory.peak);
-  check<accel::sharded<accel::zero2>>(base, batch, memory.peak);
-  check<accel::full_shard>(base, batch, memory.peak);
+  check<accel::ddp>(base, batch);
+  check<accel::sharded<accel::zero2>>(base, batch);
+  check<accel::full_shard>(base, batch);
 }
 
 TEST_CASE("of a deferred module a rank holds its part and a parameter at a time") {
