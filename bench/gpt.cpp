@@ -93,6 +93,7 @@ int serve() {
 
 int main(int argc, char** argv) {
   using Recomputed = accel::on<accel::cpu, accel::recomputed<>>;
+  using Activations = accel::on<accel::cpu, accel::offload<accel::activations>>;
   using Offload = accel::on<accel::cpu, accel::offload<accel::optimizer_state, accel::parameters>>;
   const std::map<std::string, int (*)()> strategies{
       {"ddp", &serve<accel::ddp>},
@@ -103,6 +104,7 @@ int main(int argc, char** argv) {
       {"zero3_recomputed", &serve<accel::full_shard, Recomputed>},
       {"zero3_offload", &serve<accel::full_shard, Offload>},
       {"ddp_recomputed", &serve<accel::ddp, Recomputed>},
+      {"ddp_activations", &serve<accel::ddp, Activations>},
   };
   bool serves = false;
   std::string strategy = "zero3";

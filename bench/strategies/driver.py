@@ -21,7 +21,17 @@ import page  # noqa: E402
 from driver import Failure, Program  # noqa: E402
 
 RANKS, BATCH, TIME = 2, 4, 64
-STRATEGIES = ["ddp", "ddp_recomputed", "zero1", "zero2", "fsdp_zero2", "zero3", "zero3_recomputed", "zero3_offload"]
+STRATEGIES = [
+    "ddp",
+    "ddp_recomputed",
+    "ddp_activations",
+    "zero1",
+    "zero2",
+    "fsdp_zero2",
+    "zero3",
+    "zero3_recomputed",
+    "zero3_offload",
+]
 TRANSPORTS = ["shared_memory", "gloo"]
 
 
