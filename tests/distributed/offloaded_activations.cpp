@@ -16,6 +16,9 @@
 #include <string>
 #include <vector>
 
+#include <sys/resource.h>
+#include <csignal>
+
 using namespace accel;
 using Catch::Matchers::ContainsSubstring;
 using test::results_of_ranks;
@@ -306,6 +309,58 @@ TEST_CASE("what was saved and then written to is refused, as LibTorch does") {
       accelerator.backward(result.sum()),
       ContainsSubstring("a tensor of sizes [512, 160] that backward needs was written "
                         "to after the forward had saved it"));
+}
+
+TEST_CASE("a disk that is full: a forward says so, and units keep what they were given") {
+  // A limit on the size of files stands in for it.
+  struct rlimit old{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &old) == 0);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  const auto full = [&](auto&& run) {
+    const struct rlimit tight{4096, old.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &tight);
+    std::string error;
+    try {
+      run();
+    } catch (const Error& failure) {
+      error = failure.what();
+    }
+    ::setrlimit(RLIMIT_FSIZE, &old);
+    return error;
+  };
+  const PartialState alone;
+  const auto x = test::normal({batch, width}, 1);
+  const auto gradient = [](torch::nn::Sequential& net) { return net->parameters()[0].grad(); };
+  const auto make = [] {
+    torch::nn::Sequential net(torch::nn::Linear(width, width), torch::nn::Tanh());
+    test::fill_parameters(*net);
+    return net;
+  };
+  auto plain = make();
+  plain->forward(x).sum().backward();
+  {
+    With<Activations> accelerator(alone, options());
+    auto net = make();
+    auto model = accelerator.prepare(net);
+    CHECK_THAT(full([&] { (void)model(x); }), ContainsSubstring("do not fit into offload.folder"));
+    CHECK(accelerator.offload_report().waiting == 0);
+    accelerator.backward(model(x).sum());
+    CHECK(at::equal(gradient(net), gradient(plain)));
+  }
+  {
+    With<on<cpu, offload<activations>, recomputed<wrap<torch::nn::LinearImpl>>>> accelerator(
+        alone, options());
+    auto net = make();
+    auto model = accelerator.prepare(net);
+    at::Tensor loss;
+    CHECK(full([&] { loss = model(x).sum(); }).empty());
+    accelerator.backward(loss);
+    CHECK(at::equal(gradient(net), gradient(plain)));
+    CHECK_THROWS_WITH(model(x), ContainsSubstring("do not fit into offload.folder"));
+    CHECK(model(x).defined());  // once
+    CHECK(accelerator.offload_report().waiting == 0);
+  }
+  ::signal(SIGXFSZ, handler);
 }
 
 TEST_CASE("activations need a folder on the CPU") {

@@ -15,17 +15,13 @@
 namespace accel::detail {
 
 /// Gives the stack tensors on meta like the results that an operation has on the CPU. False, and
-/// nothing done, where it takes lists of tensors, or returns anything but new tensors.
+/// nothing done, where it takes lists of tensors, returns anything but new tensors, or returns shapes
+/// that depend on values.
 [[nodiscard]] bool run_for_shapes(const c10::OperatorHandle& operation,
                                   std::vector<c10::IValue> arguments, torch::jit::Stack& stack);
 
-/// Within it, in all threads, operations on meta that LibTorch does not have run that way.
-class MetaKernelScope {
- public:
-  MetaKernelScope();
-
- private:
-  std::vector<c10::RegistrationHandleRAII> registrations_;
-};
+/// From its first call on, operations on meta that LibTorch does not have run that way in this process.
+/// No other thread may meanwhile, in that call, be running operations on meta.
+void install_meta_kernels();
 
 }  // namespace accel::detail

@@ -116,4 +116,8 @@ TEST_CASE("activation memory: what is wrong is said") {
   CHECK_THROWS_WITH(activation_memory(*layer, [] { return at::Tensor(); }),
                     ContainsSubstring("and was given none"));
   CHECK_THROWS(activation_memory(*layer, [&] { return layer(x).mean() * layer(x).item<float>(); }));
+  // How many there are depends on values.
+  CHECK_THROWS(activation_memory(*layer, [&] { return layer(x).masked_select(x > 0).mean(); }));
+  CHECK_THROWS(
+      activation_memory(*layer, [&] { return layer(x).index({x.select(1, 0) > 0}).mean(); }));
 }

@@ -104,8 +104,9 @@ constexpr Key table[] = {
                                                 {.variables = {"FSDP_ACTIVATION_CHECKPOINTING"}}),
     key<&C::fsdp, &F::activation_checkpointing_offload>(
         "fsdp_config.fsdp_activation_checkpointing_offload",
-        "keep what a unit was given in host memory until it runs again; on the CPU in files of "
-        "AcceleratorOptions::offload.folder",
+        "keep what backward needs, of units what they were given, in host memory until then; on "
+        "the "
+        "CPU in files of AcceleratorOptions::offload.folder",
         {.variables = {"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD"}}),
     key<&C::fsdp, &F::state_dict_type>("fsdp_config.fsdp_state_dict_type", "form of saved states",
                                        {.variables = {"FSDP_STATE_DICT_TYPE"},

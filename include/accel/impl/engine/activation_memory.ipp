@@ -148,7 +148,7 @@ ActivationMemory activation_memory(const torch::nn::Module& module,
   all.insert(all.end(), buffers.begin(), buffers.end());
   const detail::ReadableScope readable(all);
   const detail::VersionScope versions(std::move(buffers));
-  const detail::MetaKernelScope kernels;
+  detail::install_meta_kernels();
   const detail::CountScope scope(parameters);
 
   const at::AutoGradMode gradients(true);

@@ -6,7 +6,11 @@
 
 #include <ATen/ATen.h>
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <algorithm>
+#include <array>
+#include <mutex>
 
 namespace accel::detail {
 
@@ -52,12 +56,16 @@ bool run_for_shapes(const c10::OperatorHandle& operation, std::vector<c10::IValu
   const bool takes_lists = std::ranges::any_of(arguments, [](const auto& argument) {
     return argument.isTensorList() || argument.isOptionalTensorList();
   });
-  if (!gives_tensors || takes_lists) return false;
+  // Of zeros these would give other shapes than of what they are going to be given.
+  const bool shows_values = operation.hasTag(at::Tag::dynamic_output_shape) ||
+                            operation.hasTag(at::Tag::data_dependent_output);
+  if (!gives_tensors || takes_lists || shows_values) return false;
   for (auto& argument : arguments) {
     if (argument.isDevice()) argument = c10::Device(c10::kCPU);
     if (argument.isTensor() && argument.toTensor().defined())
       argument = like_on(argument.toTensor(), c10::kCPU).zero_();
   }
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   operation.callBoxed(arguments);
   for (const auto& result : arguments) {
     const auto& tensor = result.toTensor();
@@ -66,13 +74,18 @@ bool run_for_shapes(const c10::OperatorHandle& operation, std::vector<c10::IValu
   return true;
 }
 
-MetaKernelScope::MetaKernelScope() {
-  auto& dispatcher = c10::Dispatcher::singleton();
-  for (const auto& name : dispatcher.getAllOpNames())
-    if (const auto operation = dispatcher.findOp(name); operation && lacks_meta(*operation))
-      registrations_.push_back(dispatcher.registerImpl(
-          name, c10::DispatchKey::Meta, c10::KernelFunction::makeFromBoxedFunction<&run_on_meta>(),
-          std::nullopt, nullptr, "accel: shapes of operations without a meta kernel"));
+void install_meta_kernels() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    auto& dispatcher = c10::Dispatcher::singleton();
+    static auto* const kept = new std::vector<c10::RegistrationHandleRAII>;
+    for (const auto& name : dispatcher.getAllOpNames())
+      if (const auto operation = dispatcher.findOp(name); operation && lacks_meta(*operation))
+        kept->push_back(dispatcher.registerImpl(
+            name, c10::DispatchKey::Meta,
+            c10::KernelFunction::makeFromBoxedFunction<&run_on_meta>(), std::nullopt, nullptr,
+            "accel: shapes of operations without a meta kernel"));
+  });
 }
 
 }  // namespace accel::detail

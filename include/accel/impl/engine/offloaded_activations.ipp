@@ -180,6 +180,8 @@ OffloadedActivations::Scope::Scope(const std::shared_ptr<OffloadedActivations>& 
     return;
   }
   if (const auto failure = place_->pool_->take_failure()) std::rethrow_exception(failure);
+  for (const auto* around = innermost_scope; around; around = around->outer_)
+    if (around->place_ == place_) models_.insert(around->models_.begin(), around->models_.end());
   leave_alone(model);
   asked_.emplace(*this);
   outer_ = std::exchange(innermost_scope, this);

@@ -51,7 +51,7 @@ class Run {
   }
 
   /// The unit is done: what can be computed again is let go of.
-  void close() {
+  void close(OffloadedActivations::Scope* offloaded) {
     const Unobserved closing;
     tape.check_outside();
     const bool can_run_again = tape.why_kept().empty();
@@ -64,7 +64,6 @@ class Run {
     }
     again_.resize(sources_.size());
     tape.close(sources_);
-    auto* offloaded = OffloadedActivations::Scope::innermost();
     if (!offloaded) return;
     // What is left is what the unit was given, or all of one that is kept.
     const auto move = [&](const at::Tensor& tensor) { return offloaded->moved_or_kept(tensor); };
@@ -253,7 +252,7 @@ struct RecomputedUnits::Scope::Recording : SavedTensorKeeper {
     unit = -1;
     const auto run = std::exchange(current_run, nullptr);
     if (!run) return;
-    run->close();
+    run->close(offloaded);
     if (run->tape.why_kept().empty()) return;
     ++parts->kept;
     const std::scoped_lock lock(parts->mutex);
@@ -265,6 +264,8 @@ struct RecomputedUnits::Scope::Recording : SavedTensorKeeper {
   std::shared_ptr<Parts> parts;
   Recording* outer;
   SavedTensorScope asked;
+  /// Where this model's activations wait: a model within may be another accelerator's.
+  OffloadedActivations::Scope* offloaded = OffloadedActivations::Scope::innermost();
   std::optional<at::CallbackHandle> callback;
   int unit = -1;
   std::vector<Running> running;
