@@ -3,6 +3,7 @@
 //
 // offload<...>: shards of parameters and optimizer state in files. Training is the same to the bit,
 // on one process too; between steps their pages are not in this process.
+#include "support/offload_options.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/small_models.hpp"
 #include "support/thread_ranks.hpp"
@@ -28,18 +29,8 @@ using All = on<cpu, offload<optimizer_state, parameters>>;
 template <class Placement, class Backend = sharded<zero3>, class Precision = fp32>
 using With = Accelerator<Backend, Precision, accumulate<1>, Placement>;
 
-/// On the disk of the build, since the system's folder for temporary files may be memory.
-std::string folder() {
-  const auto path = std::filesystem::path(ACCEL_BINARY_DIR) / "offload";
-  std::filesystem::create_directories(path);
-  return path.string();
-}
-
-AcceleratorOptions options() {
-  AcceleratorOptions options;
-  options.offload.folder = folder();
-  return options;
-}
+std::string folder() { return test::offload_folder(); }
+AcceleratorOptions options() { return test::offload_options(); }
 
 torch::nn::Sequential layers() {
   torch::nn::Sequential net(torch::nn::Linear(7, 33), torch::nn::Tanh(), torch::nn::Linear(33, 5),

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // offload<activations>: what autograd saves waits in files, and gradients are the same to the bit.
+#include "support/offload_options.hpp"
+#include "support/parameter_values.hpp"
 #include "support/small_models.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -10,7 +12,6 @@
 #include <catch2/catch_all.hpp>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
@@ -30,14 +31,7 @@ using Activations = on<cpu, offload<activations>>;
 template <class Placement, class Backend = single, class Precision = fp32>
 using With = Accelerator<Backend, Precision, accumulate<1>, Placement>;
 
-/// On the disk of the build, since the system's folder for temporary files may be memory.
-AcceleratorOptions options() {
-  const auto path = std::filesystem::path(ACCEL_BINARY_DIR) / "offload";
-  std::filesystem::create_directories(path);
-  AcceleratorOptions options;
-  options.offload.folder = path.string();
-  return options;
-}
+AcceleratorOptions options() { return test::offload_options(); }
 
 constexpr int64_t width = 160, batch = 512;        // a weight would be large enough to be moved
 constexpr int64_t activation = batch * width * 4;  // bytes of one, 80 pages
@@ -79,9 +73,7 @@ Tensors train(const PartialState& state) {
     optimizer.zero_grad();
   }
   accelerator.free_memory();
-  Tensors values;
-  for (const auto& parameter : net->parameters()) values.push_back(parameter.detach().clone());
-  return values;
+  return test::parameter_values(*net);
 }
 
 template <class Placement, class Plain, class Backend, class Precision = fp32>

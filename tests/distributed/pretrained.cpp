@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // load_checkpoint_in_model: weights that rank 0 alone reads, in models of every backend.
+#include "support/parameter_values.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/small_models.hpp"
 #include "support/thread_ranks.hpp"
@@ -66,9 +67,7 @@ Tensors train(const PartialState& state, const std::filesystem::path& folder, bo
     optimizer.zero_grad();
   }
   accelerator.free_memory();
-  Tensors values;
-  for (const auto& parameter : net->parameters()) values.push_back(parameter.detach().clone());
-  return values;
+  return test::parameter_values(*net);
 }
 
 template <class Backend, class Precision = fp32>
