@@ -30,6 +30,9 @@ struct Scores {
   BOOST_HANA_DEFINE_STRUCT(Scores, (at::Tensor, hits), (std::vector<at::Tensor>, losses),
                            (std::string, note));
 };
+struct Marks {
+  BOOST_HANA_DEFINE_STRUCT(Marks, (at::Tensor, hits), (std::vector<at::Tensor>, losses));
+};
 
 }  // namespace
 
@@ -74,6 +77,74 @@ TEST_CASE("B36 integers are exact, and their mean is refused") {
     CHECK_THAT(error, ContainsSubstring("mean") && ContainsSubstring("convert to a floating type"));
 }
 
+TEST_CASE("B36 sums and means of 16-bit floats are fp32, over one process too") {
+  for (const auto type : {torch::kBFloat16, torch::kHalf, torch::kFloat8_e5m2}) {
+    CAPTURE(type);
+    const auto mine = [&](const PartialState& state) {
+      return torch::tensor(state.is_main_process() ? 256.0f : 1.0f).to(type);
+    };
+    for (const auto& sum :
+         on_ranks(2, [&](const PartialState& state) { return state.reduce(mine(state)); })) {
+      CHECK(sum.scalar_type() == torch::kFloat);
+      CHECK(sum.item<float>() == 257.0f);  // 256 in bfloat16
+    }
+    for (const auto& mean : on_ranks(2, [&](const PartialState& state) {
+           return state.reduce(mine(state), Reduction::mean);
+         }))
+      CHECK(mean.item<float>() == 128.5f);
+    for (const auto& greatest : on_ranks(2, [&](const PartialState& state) {
+           return state.reduce(mine(state), Reduction::max);
+         })) {
+      CHECK(greatest.scalar_type() == type);
+      CHECK(greatest.to(torch::kFloat).item<float>() == 256.0f);
+    }
+    const PartialState alone{accel::Communicator(), torch::kCPU};
+    CHECK(alone.reduce(mine(alone)).scalar_type() == torch::kFloat);
+  }
+}
+
+TEST_CASE("a NaN of any rank is in the max and the min of all") {
+  for (const auto type : {torch::kFloat, torch::kBFloat16, torch::kDouble})
+    for (const auto reduction : {Reduction::max, Reduction::min})
+      for (int with_nan = 0; with_nan < 3; ++with_nan) {
+        CAPTURE(type, reduction, with_nan);
+        for (const auto& all : on_ranks(3, [&](const PartialState& state) {
+               const auto rank = state.process_index();
+               const auto odd = rank == with_nan ? std::nan("") : double(rank);
+               return state.reduce(torch::tensor({odd, double(rank),
+                                                  rank == 1 ? -double(INFINITY) : double(INFINITY)})
+                                       .to(type),
+                                   reduction);
+             })) {
+          const bool is_max = reduction == Reduction::max;
+          CHECK(all.scalar_type() == type);
+          CHECK(all[0].isnan().item<bool>());
+          CHECK(all[1].to(torch::kDouble).item<double>() == (is_max ? 2.0 : 0.0));
+          CHECK(all[2].to(torch::kDouble).item<double>() == (is_max ? INFINITY : -INFINITY));
+        }
+      }
+}
+
+TEST_CASE("B36 unsigned integers are exact, beyond the signed ones") {
+  const auto reduced = [](c10::ScalarType type, int64_t bits_of_0, int64_t bits_of_1,
+                          Reduction reduction) {
+    const auto all = on_ranks(2, [&](const PartialState& state) {
+      return state.reduce(torch::tensor(state.is_main_process() ? bits_of_0 : bits_of_1).to(type),
+                          reduction);
+    });
+    for (const auto& each : all) CHECK(each.scalar_type() == type);
+    CHECK(torch::equal(all[0].to(torch::kLong), all[1].to(torch::kLong)));
+    return static_cast<uint64_t>(all[0].to(torch::kLong).item<int64_t>());
+  };
+  CHECK(reduced(torch::kUInt16, 65000, 500, Reduction::sum) == 65500);
+  CHECK(reduced(torch::kUInt16, 65000, 500, Reduction::max) == 65000);
+  CHECK(reduced(torch::kUInt32, 4294967000, 200, Reduction::sum) == 4294967200);
+  CHECK(reduced(torch::kUInt32, 4294967000, 200, Reduction::min) == 200);
+  CHECK(reduced(torch::kUInt64, -2, 1, Reduction::sum) == 18446744073709551615u);
+  CHECK(reduced(torch::kUInt64, -2, 1, Reduction::max) == 18446744073709551614u);
+  CHECK(reduced(torch::kUInt64, -2, 1, Reduction::min) == 1);
+}
+
 TEST_CASE("B36 a sum of 16-bit floats is rounded once") {
   for (const auto& sum : on_ranks(3, [](const PartialState& state) {
          return state.reduce(
@@ -83,6 +154,12 @@ TEST_CASE("B36 a sum of 16-bit floats is rounded once") {
 }
 
 TEST_CASE("B36 padding across ranks keeps bool and pads where asked") {
+  const auto filled = on_ranks(2, [](const PartialState& state) {
+    return state.pad_across_processes(
+        torch::ones({2, state.is_main_process() ? 3 : 5}, torch::kBool), 1);
+  });
+  CHECK(torch::equal(filled[0][1], torch::tensor({true, true, true, false, false})));
+  CHECK(filled[1].all().item<bool>());
   for (const auto& padded : on_ranks(2, [](const PartialState& state) {
          return state.pad_across_processes(
              torch::ones({2, state.is_main_process() ? 3 : 5}, torch::kBool), 1);
@@ -144,19 +221,18 @@ TEST_CASE("every dtype is gathered, and every one that adds is reduced") {
     }
     for (const auto& sum :
          on_ranks(2, [&](const PartialState& state) { return state.reduce(mine); }))
-      CHECK(torch::equal(sum, type == torch::kBool ? mine : mine + mine));
+      CHECK(torch::equal(sum.to(type), type == torch::kBool ? mine : mine + mine));
   }
 }
 
 TEST_CASE("nested values and structs are walked") {
-  const auto results = results_of_ranks<Scores>(2, [](const PartialState& state) {
+  const auto results = results_of_ranks<Marks>(2, [](const PartialState& state) {
     const auto value = torch::tensor({float(state.process_index())});
-    return state.gather(Scores{value, {value + 1, value + 2}, "kept"});
+    return state.gather(Marks{value, {value + 1, value + 2}});
   });
   for (const auto& scores : results) {
     CHECK(torch::equal(scores.hits, torch::tensor({0.0f, 1.0f})));
     CHECK(torch::equal(scores.losses[1], torch::tensor({2.0f, 3.0f})));
-    CHECK(scores.note == "kept");
   }
   const auto maps =
       results_of_ranks<std::map<std::string, at::Tensor>>(2, [](const PartialState& state) {

@@ -164,6 +164,30 @@ TEST_CASE("an unused parameter is named at the boundary, and allowed where the o
     CHECK(error.empty());
 }
 
+TEST_CASE("a parameter that the closing micro-batch alone leaves out is named") {
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         Ddp<accel::accumulate<2>> accelerator{state};
+         torch::manual_seed(1);
+         auto net = std::make_shared<TwoLayers>();
+         auto model = accelerator.prepare(net);
+         const auto x = torch::ones({1, 2});
+         accelerator.accumulate(model,
+                                [&] { accelerator.backward(net->unused(net->used(x)).sum()); });
+         accelerator.accumulate(model, [&] { accelerator.backward(model(x).sum()); });
+       }))
+    CHECK_THAT(error, ContainsSubstring("in the loss: unused.weight, unused.bias. Use every"));
+}
+
+TEST_CASE("an embedding with sparse gradients is named when it is prepared") {
+  for (const auto& error : errors_of_ranks(2, [](const PartialState& state) {
+         Ddp<accel::accumulate<1>> accelerator{state};
+         auto net = torch::nn::Sequential(
+             torch::nn::Embedding(torch::nn::EmbeddingOptions(4, 2).sparse(true)));
+         (void)accelerator.prepare(net);
+       }))
+    CHECK_THAT(error, ContainsSubstring("parameter 0.weight gets sparse gradients, which ddp"));
+}
+
 TEST_CASE("gradients travel in the type that a hook or the precision names") {
   // In bfloat16 the mean of 257 and 1 is 129; each half is rounded first, 128.5 to 128.
   const auto mean_in = [](const accel::AcceleratorOptions& options, auto precision) {

@@ -113,6 +113,45 @@ TEST_CASE("B38 debug mode: a state that rank 0 saves alone is told on every rank
   }
 }
 
+TEST_CASE("debug mode: replicas that have come apart are told before gradients are reduced") {
+  const auto train = [](const std::function<void(torch::optim::SGD&, torch::nn::Linear&, int)>&
+                            edit) {
+    return errors_of_ranks(
+        3,
+        [&](const PartialState& state) {
+          accel::Accelerator<accel::ddp, accel::fp32, accel::accumulate<2>, accel::on<accel::cpu>>
+              accelerator(state);
+          torch::nn::Linear net(2, 1);
+          torch::optim::SGD sgd(net->parameters(), 0.1);
+          auto [model, optimizer] = accelerator.prepare(net, sgd);
+          const auto x = torch::full({1, 2}, 1.0f + float(state.process_index()));
+          for (int micro_batch = 0; micro_batch < 4; ++micro_batch)
+            accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer] {
+              accelerator.backward(model(x).sum());
+              optimizer.step();
+              optimizer.zero_grad();
+              edit(sgd, net, state.process_index());
+            });
+        },
+        debugging());
+  };
+  // The optimizer that was given to prepare steps on what no other rank has seen.
+  for (const auto& error : train([](auto& sgd, auto&, int) { sgd.step(); }))
+    CHECK_THAT(error,
+               ContainsSubstring("parameter weight has not the values of rank 0 on rank 1, 2") &&
+                   ContainsSubstring("step what prepare returned"));
+  for (const auto& error : train([](auto&, auto& net, int rank) {
+         const torch::NoGradGuard no_grad;
+         net->bias.fill_(rank == 2 ? 1.0 : 0.0);
+       }))
+    CHECK_THAT(error, ContainsSubstring("parameter bias has not the values of rank 0 on rank 2,"));
+  for (const auto& error : train([](auto&, auto& net, int) {
+         const torch::NoGradGuard no_grad;
+         net->bias.fill_(std::numeric_limits<float>::quiet_NaN());
+       }))
+    CHECK(error.empty());
+}
+
 TEST_CASE("debug mode: calls that agree give what they give without it") {
   const auto errors = errors_of_ranks(
       2,

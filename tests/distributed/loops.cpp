@@ -124,6 +124,58 @@ TEMPLATE_LIST_TEST_CASE("B01 over two ranks, losses with a count: the mean over 
   }
 }
 
+TEMPLATE_LIST_TEST_CASE("B01 a loss over no items holds back the optimizers that it reaches, and "
+                        "no others",
+                        "", Backends) {
+  struct Weights {
+    double first, second, mixed;
+    bool skipped_first, skipped_second;
+  };
+  std::vector<Weights> seen(2);
+  run_ranks(2, [&](const PartialState& state) {
+    Loop<TestType, accel::accumulate<1>> accelerator{state};
+    const auto momentum = [](const torch::nn::Module& module) {
+      return torch::optim::SGD(module.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    };
+    auto net_1 = std::make_shared<Weight>(), net_2 = std::make_shared<Weight>();
+    auto sgd_1 = momentum(*net_1), sgd_2 = momentum(*net_2);
+    auto [first, second, step_1, step_2] = accelerator.prepare(net_1, net_2, sgd_1, sgd_2);
+    const auto x = torch::ones({5});
+    const auto count = [&](auto& model, int64_t items) {
+      accelerator.backward(model(x.slice(0, 0, items)).sum(), items);
+    };
+    // Whichever of the two comes first.
+    count(first, 5), count(second, 5), step_1.step(), step_2.step();
+    step_1.zero_grad(), step_2.zero_grad();
+    count(first, 5), count(second, 0), step_1.step(), step_2.step();
+    step_1.zero_grad(), step_2.zero_grad();
+    count(second, 0), count(first, 5), step_1.step(), step_2.step();
+    const bool skipped_first = step_1.step_was_skipped(), skipped = step_2.step_was_skipped();
+    step_1.zero_grad(), step_2.zero_grad();
+
+    auto net = std::make_shared<Weight>();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    if constexpr (!TestType::shards_gradients) {
+      // A mean loss, and one over nothing, on either side of it.
+      accelerator.backward(model(x).mean()), count(model, 0), optimizer.step();
+      optimizer.zero_grad();
+      count(model, 0), accelerator.backward(model(x).mean()), optimizer.step();
+      optimizer.zero_grad();
+    }
+    seen[static_cast<size_t>(state.process_index())] = {
+        net_1->w.template item<double>(), net_2->w.template item<double>(),
+        net->w.template item<double>(), skipped_first, skipped};
+  });
+  for (const auto& weights : seen) {
+    CHECK(weights.first == Catch::Approx(-(0.1 + 0.19 + 0.271)));  // three steps
+    CHECK(weights.second == Catch::Approx(-0.1));                  // one: momentum does not act
+    CHECK_FALSE(weights.skipped_first);
+    CHECK(weights.skipped_second);
+    CHECK(weights.mixed == Catch::Approx(TestType::shards_gradients ? 0.0 : -0.2));
+  }
+}
+
 TEMPLATE_LIST_TEST_CASE("B32 cleared gradients and bucket views: the same bits as zero-filled ones",
                         "", Backends) {
   for (const bool set_to_none : {true, false}) {

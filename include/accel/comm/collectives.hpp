@@ -35,6 +35,10 @@ namespace detail {
 /// transformed too, as part 0: another rank's may have some.
 template <class T, class Transform>
 [[nodiscard]] T map_tensors(const T& value, Transform&& transform) {
+  static_assert(
+      holds_only<at::Tensor, T>(),
+      "accel: a collective of a nested value needs tensors only; use a struct or tuple of "
+      "the tensors, and gather_for_metrics or all_gather_object for the other members");
   if constexpr (std::is_same_v<T, at::Tensor>) {
     return transform(value, 1);
   } else {

@@ -111,8 +111,9 @@ class Communicator {
   // (index * 2^32 + count), for what ranks are told that call different things. With 0, a value without
   // any, the rank takes part all the same, and is given back the tensor that it passed, whatever it is.
 
-  /// A new tensor of `tensor`'s shape: its values over the ranks, combined. Integers are exact;
-  /// 16-bit floats are summed in fp32; bool is summed as "or", its max as "or", its min as "and".
+  /// A new tensor of `tensor`'s shape: its values over the ranks, combined. Integers are exact. Sums
+  /// and means of 16-bit and 8-bit floats are fp32, which a metric needs; max and min keep the dtype,
+  /// and are NaN where any rank's value is. bool is summed as "or", its max as "or", its min as "and".
   /// The mean of integers is refused: it has no integer value. Shapes and dtypes are compared
   /// first, so that a mismatch is an error on every rank.
   [[nodiscard]] at::Tensor all_reduce(const at::Tensor& tensor, Reduction reduction,

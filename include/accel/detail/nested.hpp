@@ -15,6 +15,8 @@
 #include <boost/hana/concept/struct.hpp>
 #include <boost/hana/for_each.hpp>
 #include <boost/hana/second.hpp>
+#include <boost/hana/tuple.hpp>
+#include <boost/hana/unpack.hpp>
 
 #include <array>
 #include <cstddef>
@@ -87,6 +89,35 @@ template <class Leaf, class K, class T, class C, class A>
 struct can_hold<Leaf, std::map<K, T, C, A>> : can_hold<Leaf, T> {};
 template <class Leaf, class K, class T, class H, class E, class A>
 struct can_hold<Leaf, std::unordered_map<K, T, H, E, A>> : can_hold<Leaf, T> {};
+
+/// Whether a value of type `T` holds leaves of type `Leaf` and nothing that would be passed through.
+template <class Leaf, class T>
+consteval bool holds_only() {
+  using Plain = std::remove_cv_t<T>;
+  if constexpr (std::is_same_v<Plain, Leaf>)
+    return true;
+  else if constexpr (is_sequence<Plain> || is_optional<Plain>)
+    return holds_only<Leaf, typename Plain::value_type>();
+  else if constexpr (is_map<Plain>)
+    return holds_only<Leaf, typename Plain::mapped_type>();
+  else if constexpr (is_tuple<Plain>)
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+      return (holds_only<Leaf, std::tuple_element_t<I, Plain>>() && ...);
+    }(std::make_index_sequence<std::tuple_size_v<Plain>>());
+  else if constexpr (HanaStruct<Plain>)
+    return decltype(boost::hana::unpack(boost::hana::accessors<Plain>(), [](auto... member) {
+      return std::bool_constant<(holds_only<Leaf, std::remove_cvref_t<decltype(boost::hana::second(
+                                                      member)(std::declval<Plain&>()))>>() &&
+                                 ...)>{};
+    }))::value;
+  else if constexpr (DataAndTarget<Plain>)
+    return holds_only<Leaf, std::remove_cvref_t<decltype(std::declval<Plain&>().data)>>() &&
+           holds_only<Leaf, std::remove_cvref_t<decltype(std::declval<Plain&>().target)>>();
+  else if constexpr (DataOnly<Plain>)
+    return holds_only<Leaf, std::remove_cvref_t<decltype(std::declval<Plain&>().data)>>();
+  else
+    return false;
+}
 
 /// Calls `visit(leaf)` on every leaf of type `Leaf` in `value`, in a fixed order (declaration,
 /// index, key), so that ranks that hold the same structure visit the same leaves. The leaves may be

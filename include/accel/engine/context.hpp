@@ -56,6 +56,8 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
   using Objects::forget_objects;
   using Objects::is_any_suspended;
   using Objects::models_of;
+  using Objects::note_items;
+  using Objects::note_items_of_window;
   using Objects::send_buffers;
   using Objects::shadow;
   using Objects::source_;
@@ -166,7 +168,7 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
   /// multiplied by: 1 inside a window, whose gradients are weighted where it closes; else the
   /// weight. Reduced gradients are the mean over the ranks of sums, so that ranks / items makes them
   /// the mean over all items. Collective where the micro-batch closes a window.
-  [[nodiscard]] double weigh(int64_t count) {
+  [[nodiscard]] double weigh(const at::Tensor& loss, int64_t count) {
     auto& window = step.window();
     window.stand_alone();
     if constexpr (decltype(step)::accumulates) {
@@ -183,12 +185,15 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
         return 1.0;
       }
     }
-    return window.closes() ? weight_of(count) : 1.0;
+    if (!window.closes()) return 1.0;
+    const auto weight = weight_of(count);
+    note_items(loss, weight > 0);
+    return weight;
   }
 
-  /// Says that the next loss is a mean.
-  void take_mean() {
-    nothing_counted_ = false;
+  /// Says that a loss, whose backward comes next, is a mean.
+  void take_mean(const at::Tensor& loss) {
+    note_items(loss, true);
     if constexpr (decltype(step)::accumulates)
       if (inside_) take(LossKind::mean);
   }
@@ -209,10 +214,6 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
       weigh_window();
     }
   }
-
-  /// Whether the losses of the last window were sums over no items, on no rank: there is nothing to
-  /// step on.
-  [[nodiscard]] bool nothing_counted() const noexcept { return nothing_counted_; }
 
   [[nodiscard]] static at::Tensor divide(const at::Tensor& loss, int64_t by) { return loss / by; }
 
@@ -374,7 +375,9 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
   }
 
   void weigh_window() {
-    step.window().set_weight(weight_of(counted_));
+    const auto weight = weight_of(counted_);
+    step.window().set_weight(weight);
+    note_items_of_window(weight > 0);
     weighed_ = true;
   }
 
@@ -400,7 +403,6 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
   [[nodiscard]] double weight_of(int64_t mine) {
     before(JoinedCall::count);
     const auto all = count_over_ranks(mine);
-    nothing_counted_ = all == 0;
     return all > 0 ? static_cast<double>(state.num_processes()) / static_cast<double>(all) : 0.0;
   }
 
@@ -424,11 +426,10 @@ class Context : public PreparedObjects<ReplicaOf<Backend>> {
   bool stepped_ = false;        ///< an optimizer, since the scale was last updated,
   bool stepped_alone_ = false;  ///< while a model was in a scope of no_sync
   bool scales_differ_ = false;  ///< on other ranks, perhaps
-  bool nothing_counted_ = false;
-  bool weighed_ = false;       ///< this window, whose losses are sums
-  bool counted_here_ = false;  ///< in this micro-batch
-  int64_t counted_ = 0;        ///< items of this window's losses, on this rank
-  uint64_t loader_ = 0;        ///< the iteration that this window was opened in
+  bool weighed_ = false;        ///< this window, whose losses are sums
+  bool counted_here_ = false;   ///< in this micro-batch
+  int64_t counted_ = 0;         ///< items of this window's losses, on this rank
+  uint64_t loader_ = 0;         ///< the iteration that this window was opened in
 };
 
 }  // namespace accel

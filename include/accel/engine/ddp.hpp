@@ -42,7 +42,8 @@ class DataParallel {
  public:
   /// Compares the ranks' modules and options, then gives every rank the parameters and buffers of
   /// rank 0. Every rank must call this. Throws Error(collective) on every rank, naming the first
-  /// parameter or option that differs. The hook of `wire` is that of the options.
+  /// parameter or option that differs, and Error(usage) naming a parameter whose gradients are sparse.
+  /// The hook of `wire` is that of the options.
   DataParallel(std::shared_ptr<torch::nn::Module> module, Communicator communicator,
                const DdpOptions& options, GradientWire wire = {});
   ~DataParallel();
@@ -62,7 +63,10 @@ class DataParallel {
   void finish();
 
   /// Says that backward threw: what was to be reduced is half done, and this object of no more use.
-  void give_up() noexcept { broken_ = true; }
+  void give_up() noexcept {
+    broken_ = true;
+    armed_loss_.reset();
+  }
   [[nodiscard]] bool is_broken() const noexcept { return broken_; }
 
   /// Throws Error(collective) for what came out of that backward, if a failed collective did it.
@@ -92,6 +96,7 @@ class DataParallel {
   GradientWire wire_;
   std::vector<NamedParameter> parameters_;
   std::unique_ptr<Reducer> reducer_;
+  at::Tensor armed_loss_;  ///< between arm() and finish(), to name what took no part in it
   int64_t reductions_ = 0;
   bool broken_ = false;
 };

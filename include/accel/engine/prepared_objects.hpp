@@ -42,10 +42,11 @@ struct OptimizerRecord {
   bool finite = true;                  ///< what unscaling found
   bool skipped = false;                ///< its last step
   bool stepped = false;                ///< since its gradients were cleared or the window began
-  bool stale = false;        ///< gradients were added to those of the step before clearing them
-  int64_t cleared_at = 0;    ///< reductions when its gradients were last cleared
-  size_t owned = 0;          ///< of its parameters, those whose models are known:
-  int64_t owned_among = -1;  ///< the models as they were when that was looked up
+  bool stale = false;            ///< gradients were added to those of the step before clearing them
+  bool counted_nothing = false;  ///< its gradients are of sums over no items, on no rank
+  int64_t cleared_at = 0;        ///< reductions when its gradients were last cleared
+  size_t owned = 0;              ///< of its parameters, those whose models are known:
+  int64_t owned_among = -1;      ///< the models as they were when that was looked up
   std::vector<const torch::nn::Module*> owners;
 };
 
@@ -176,6 +177,15 @@ class PreparedObjects {
   [[nodiscard]] std::vector<ModelRecord<Replica>*> models_of(const at::Tensor& loss);
   /// Whether some model is in a scope of no_sync.
   [[nodiscard]] bool is_any_suspended() const noexcept;
+
+  /// Says of the optimizers whose parameters a loss was computed with, before its backward, whether it
+  /// is a loss over any item at all. One without leaves them nothing to step on, unless they have
+  /// gradients already. Every rank must call this.
+  void note_items(const at::Tensor& loss, bool any);
+  /// The same for all losses of a window, and all optimizers.
+  void note_items_of_window(bool any) noexcept {
+    for (const auto& optimizer : optimizers) optimizer->counted_nothing = !any;
+  }
 
   /// Begins a window: nothing is done to its gradients yet.
   void begin_window();

@@ -29,6 +29,11 @@ void broadcast_module(const Communicator& communicator,
                       const std::vector<NamedParameter>& parameters,
                       const torch::nn::Module& module);
 
+/// Throws Error(collective) on every rank, naming the first parameter whose bits are not those that
+/// rank 0 has, and the ranks. Reads all of them: for debug mode. Every rank must call this.
+void require_same_values(const Communicator& communicator,
+                         const std::vector<NamedParameter>& parameters);
+
 /// Gives every rank the buffers of rank `root`. Every rank must call this.
 void broadcast_buffers(const Communicator& communicator, const torch::nn::Module& module, int root);
 

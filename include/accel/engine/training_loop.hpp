@@ -17,6 +17,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <exception>
@@ -64,7 +65,7 @@ class TrainingLoop {
   void backward(const at::Tensor& loss, bool retain_graph = false,
                 const CallSite& where = CallSite::current()) {
     before_backward(where);
-    shared_->take_mean();
+    shared_->take_mean(loss);
     run_backward(loss, retain_graph);
   }
 
@@ -85,7 +86,7 @@ class TrainingLoop {
                    "accel: rank {}: backward was given a loss over {} items; give the number that "
                    "the loss is a sum over, from 0",
                    state().process_index(), count);
-    const double weight = shared_->weigh(static_cast<int64_t>(count));
+    const double weight = shared_->weigh(loss_sum, static_cast<int64_t>(count));
     run_backward(weight == 1.0 ? loss_sum : loss_sum * weight, retain_graph);
   }
   /// A count is a whole number; one of another type would be taken for `retain_graph`.
@@ -138,6 +139,7 @@ class TrainingLoop {
       detail::fail(ErrorCategory::usage,
                    "accel: rank {}: gradients cannot be clipped to a norm of {}",
                    state().process_index(), max_norm);
+    require_norm_type(norm_type);
     if (!sync_gradients()) return at::full({}, std::numeric_limits<double>::quiet_NaN());
     const auto parameters = parameters_of(model);
     finish(parameters);
@@ -151,6 +153,7 @@ class TrainingLoop {
   /// unscaled first, as with clip_grad_norm_. Local; with sharded<...> every rank must call this.
   template <class Model>
   at::Tensor grad_norm(const Model& model, double norm_type = 2.0) {
+    require_norm_type(norm_type);
     if (!sync_gradients()) return at::full({}, std::numeric_limits<double>::quiet_NaN());
     const auto parameters = parameters_of(model);
     finish(parameters);
@@ -171,6 +174,11 @@ class TrainingLoop {
   /// Clamps a model's gradients to [-clip_value, clip_value]; inside a window it does nothing.
   template <class Model>
   void clip_grad_value_(const Model& model, double clip_value) {
+    if (!(clip_value >= 0))
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: gradients cannot be clipped to values of at most {}; give the "
+                   "greatest magnitude, from 0",
+                   state().process_index(), clip_value);
     if (!sync_gradients()) return;
     const auto parameters = parameters_of(model);
     finish(parameters);
@@ -310,6 +318,15 @@ class TrainingLoop {
     } else {
       run();
     }
+  }
+
+  void require_norm_type(double norm_type) const {
+    if (std::isnan(norm_type))
+      detail::fail(
+          ErrorCategory::usage,
+          "accel: rank {}: there is no norm of type {}; give its exponent, such as 2.0, or "
+          "an infinity for the greatest magnitude",
+          state().process_index(), norm_type);
   }
 
   /// Makes these parameters' gradients those of the whole window, without the loss scale.

@@ -266,7 +266,7 @@ class PreparedOptimizer {
   /// over no items is skipped and, with a scaler, one whose gradients overflowed.
   void step() {
     context_->weigh_late();
-    if (context_->nothing_counted()) {
+    if (kernel_->record().counted_nothing) {
       kernel_->record().skipped = context_->step.sync_gradients();
       return;
     }

@@ -18,6 +18,7 @@
 // expect: accel: a collate function of a stream needs to take a std::vector of samples;
 // expect: accel: a stream needs next[(][)] that returns a std::optional of a sample that can be
 // expect: accel: a slice function needs to take the batch of all ranks and a RowRange, and
+// expect: accel: a collective of a nested value needs tensors only
 // expect: accel: as_stream needs a dataset that gives samples one by one, and
 
 #include <accel/accelerator.hpp>
@@ -34,6 +35,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -72,6 +74,8 @@ void train(torch::nn::Linear net, const at::Tensor& loss) {
   const std::vector<int> numbers{1, 2};
   (void)accel::data_loader(numbers, Backwards(), {}, sum);
   (void)accel::default_collate(std::vector<Length>());
+  (void)accelerator.gather_for_metrics(Length{loss});
+  (void)accelerator.gather(std::vector{std::optional(std::pair(loss, loss))});
   (void)accel::data_loader(accel::as_stream(numbers), {}, sum);
   (void)accel::data_loader(Counter(), {}, sum,
                            [](auto batch, const accel::RowRange&) { return batch; });
@@ -83,6 +87,7 @@ void train(torch::nn::Linear net, const at::Tensor& loss) {
   accelerator.accumulate(net, [] {});
   accelerator.accumulate(model, [](int micro_batch) { return micro_batch; });
   accelerator.backward(loss, 3.0);
+  (void)accelerator.gather_for_metrics(std::tuple(loss, 3));
   (void)accelerator.convert<accel::ddp>(model);
   (void)accelerator.convert<accel::Accelerator<accel::ddp>>(net);
   (void)accel::default_collate(std::vector<Opaque>());

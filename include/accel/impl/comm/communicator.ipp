@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 namespace accel {
@@ -273,8 +274,10 @@ at::Tensor Communicator::all_reduce(const at::Tensor& tensor, Reduction reductio
          "accel: rank {}: the mean over ranks of {} values is not an integer; reduce with sum, or "
          "convert to a floating type first",
          ranks_.rank, c10::toString(type));
-  if (!connection_) return tensor.detach().clone();
-  auto& group = *connection_->group;
+  const bool adds = reduction == Reduction::sum || reduction == Reduction::mean;
+  const auto type_of_result = adds && at::isReducedFloatingType(type) ? at::kFloat : type;
+  if (!connection_ && !at::isComplexType(type))
+    return tensor.detach().to(type_of_result, /*non_blocking=*/false, /*copy=*/true);
   if (at::isComplexType(type)) {
     if (reduction == Reduction::max || reduction == Reduction::min)
       fail(ErrorCategory::usage,
@@ -283,23 +286,42 @@ at::Tensor Communicator::all_reduce(const at::Tensor& tensor, Reduction reductio
     return at::view_as_complex(
         all_reduce(at::view_as_real(tensor.detach().resolve_conj()), reduction, where, part));
   }
+  if (type == at::kUInt64) {
+    // Sums have the bits of signed sums; with the highest bit flipped the order is the signed one.
+    const int64_t flip = adds ? 0 : std::numeric_limits<int64_t>::min();
+    const auto bits = tensor.detach().contiguous().view(at::kLong).bitwise_xor(flip);
+    return all_reduce(bits, reduction, where, part).bitwise_xor_(flip).view(at::kUInt64);
+  }
   // Types that the backend does not add, or adds with a rounding each time, are combined in a wider
   // one.
   const auto wide = type == at::kBool                 ? at::kByte
                     : type == at::kShort              ? at::kInt
+                    : type == at::kUInt16             ? at::kInt
+                    : type == at::kUInt32             ? at::kLong
                     : at::isReducedFloatingType(type) ? at::kFloat
                                                       : type;
   auto values =
       tensor.detach().to(wide, /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous);
   if (type == at::kBool && reduction == Reduction::sum) reduction = Reduction::max;
+  // Gloo's order of a NaN and a number is that of the ranks: NaNs travel apart, so that all have them.
+  const bool orders = at::isFloatingType(type) && !adds;
+  if (orders) {
+    const double last =
+        std::numeric_limits<double>::infinity() * (reduction == Reduction::max ? -1 : 1);
+    const auto is_nan = values.isnan();
+    const auto marks = is_nan.to(wide).mul_(reduction == Reduction::max ? 1 : -1);
+    values = at::stack({values.masked_fill_(is_nan, last), marks});
+  }
   if (values.numel() > 0) {
     std::vector<at::Tensor> tensors{values};
     auto options = awaited<c10d::AllreduceOptions>();
     options.reduceOp = operation(reduction);
-    run("reduce", *this, [&] { return group.allreduce(tensors, options); });
+    run("reduce", *this, [&] { return connection_->group->allreduce(tensors, options); });
   }
+  if (orders)
+    values = values[0].masked_fill(values[1].ne(0), std::numeric_limits<double>::quiet_NaN());
   if (reduction == Reduction::mean) values.div_(ranks_.size);
-  return values.to(type);
+  return values.to(type_of_result);
 }
 
 at::Tensor Communicator::all_gather(const at::Tensor& tensor, const CallSite& where,

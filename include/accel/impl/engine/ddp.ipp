@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <torch/nn/modules/embedding.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -94,6 +95,22 @@ class ReduceByPowerSgd : public c10d::CppCommHookInterface<c10::intrusive_ptr<c1
   PowerSgd power_sgd_;
 };
 
+/// Throws Error(usage) for an embedding whose gradients are sparse: a bucket is dense.
+void require_dense_gradients(const torch::nn::Module& module, int rank) {
+  for (const auto& child : module.named_modules()) {
+    const auto* embedding = child.value()->as<torch::nn::Embedding>();
+    const auto* bag = child.value()->as<torch::nn::EmbeddingBag>();
+    const bool sparse =
+        (embedding && embedding->options.sparse()) || (bag && bag->options.sparse());
+    const auto& weight = embedding ? embedding->weight : bag ? bag->weight : at::Tensor();
+    if (sparse && weight.requires_grad())
+      detail::fail(ErrorCategory::usage,
+                   "accel: rank {}: parameter {}.weight gets sparse gradients, which ddp does not "
+                   "reduce; build the embedding with sparse(false), or train with sharded<...>",
+                   rank, child.key());
+  }
+}
+
 }  // namespace
 
 struct DataParallel::Reducer {
@@ -122,6 +139,7 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, Communicat
   if (options.comm_hook == CommHook::power_sgd) check_power_sgd(options.power_sgd);
   if (communicator_.size() == 1) return;
   detail::require_same_module(communicator_, lines_of(options_), parameters_, *module_);
+  require_dense_gradients(*module_, communicator_.rank());
   detail::broadcast_module(communicator_, parameters_, *module_);
   make_reducer();
 }
@@ -189,6 +207,7 @@ void DataParallel::arm(const at::Tensor& loss) {
   }
   if (!reducer_->reducer) return;
   if (broken_) fail_as_broken("the last backward threw");
+  if (communicator_.debugging()) detail::require_same_values(communicator_, parameters_);
   auto& reducer = *reducer_->reducer;
   try {
     reducer.prepare_for_forward();
@@ -211,6 +230,7 @@ void DataParallel::arm(const at::Tensor& loss) {
           [reducer] { reducer->delay_all_reduce(); });
     });
   }
+  armed_loss_ = loss;
   ++reductions_;
 }
 
@@ -224,12 +244,15 @@ void DataParallel::fail_as_broken(const std::string& cause) const {
 
 void DataParallel::finish() {
   if (!reducer_ || !reducer_->reducer) return;
+  const auto loss = std::exchange(armed_loss_, at::Tensor());
   try {
     reducer_->reducer->check_finalized();
   } catch (const std::exception&) {
     std::vector<std::string> unused;
+    const auto used = leaves_of(loss);
     for (size_t i = 0; i < reducer_->parameters.size(); ++i)
-      if (!reducer_->parameters[i].grad().defined()) unused.push_back(reducer_->names[i]);
+      if (!used.contains(reducer_->parameters[i].unsafeGetTensorImpl()))
+        unused.push_back(reducer_->names[i]);
     const Error error(
         ErrorCategory::collective,
         fmt::format("accel: rank {}: the gradients were not reduced, since parameters took no part "

@@ -266,7 +266,7 @@ void PreparedObjects<Replica>::correct_unreduced(double factor) {
 
 template <class Replica>
 void PreparedObjects<Replica>::cleared(OptimizerRecord& optimizer) {
-  optimizer.unscaled = optimizer.stepped = optimizer.stale = false;
+  optimizer.unscaled = optimizer.stepped = optimizer.stale = optimizer.counted_nothing = false;
   optimizer.cleared_at = reductions_;
   for (const auto& parameter : optimizer.parameters)
     corrected_.erase(parameter.unsafeGetTensorImpl());
@@ -474,6 +474,32 @@ std::vector<ModelRecord<Replica>*> PreparedObjects<Replica>::models_of(const at:
     if (!is_suspended(model) && (models.size() == 1 || model.replica->is_among(leaves)))
       found.push_back(&model);
   return found;
+}
+
+template <class Replica>
+void PreparedObjects<Replica>::note_items(const at::Tensor& loss, bool any) {
+  const auto is_noted = [](const auto& optimizer) { return optimizer->counted_nothing; };
+  if (any && std::ranges::none_of(optimizers, is_noted)) return;
+  const auto leaves = leaves_of(loss);
+  for (const auto& optimizer : optimizers) {
+    if (optimizer->refresh) optimizer->refresh();
+    const auto is_reached = [&](const at::Tensor& parameter) {
+      return leaves.contains(parameter.unsafeGetTensorImpl());
+    };
+    if (std::ranges::none_of(optimizer->parameters, is_reached)) continue;
+    if (any) {
+      optimizer->counted_nothing = false;
+      continue;
+    }
+    bool has_gradients = false;
+    for (const auto& gradient : held_gradients(optimizer->parameters)) {
+      const auto values = gradient.is_sparse() ? gradient._values() : gradient;
+      has_gradients = has_gradients || values.ne(0).any().template item<bool>();
+    }
+    if constexpr (is_sharding<Replica>)  // each rank has looked at its part
+      has_gradients = state.communicator().all_sum(has_gradients ? 1 : 0) > 0;
+    if (!has_gradients) optimizer->counted_nothing = true;
+  }
 }
 
 template <class Replica>
