@@ -11,6 +11,7 @@
 #include <accel/comm/agreement.hpp>
 #include <accel/convert.hpp>
 #include <accel/data/data_loader.hpp>
+#include <accel/data/metrics.hpp>
 #include <accel/data/prepared_loader.hpp>
 #include <accel/data/stream_loader.hpp>
 #include <accel/engine/objects.hpp>
@@ -19,6 +20,7 @@
 #include <accel/optim/prepared_optimizer.hpp>
 #include <accel/policies.hpp>
 #include <accel/track/console.hpp>
+#include <accel/track/logging.hpp>
 #include <accel/track/trackers.hpp>
 
 #include <boost/hana/for_each.hpp>
@@ -26,7 +28,6 @@
 
 #include <concepts>
 #include <exception>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -91,7 +92,11 @@ class Accelerator : public PartialState,
       : PartialState(processes),
         Training(std::make_shared<Shared>(std::move(processes), options)),
         trackers_(
-            std::make_unique<Trackers>(is_main_process(), options.log_with, options.project_dir)) {
+            std::make_unique<Trackers>(is_main_process(), options.log_with, options.project_dir)),
+        metrics_(std::make_unique<detail::MetricsGatherer>(
+            shared_->loaders, [ranks = communicator().ranks()](const std::string& sentence) {
+              Logger(ranks).warning("{}", sentence);
+            })) {
     check(options);
     agree(options);
   }
@@ -197,23 +202,13 @@ class Accelerator : public PartialState,
   }
 
   /// `gather`, without the samples that were repeated to make the last batches even: over an epoch
-  /// exactly the dataset, in order. Tensors have a row a sample, or some fixed number of rows; one of
-  /// another number of rows, such as a loss of each rank's batch, is left whole. Every rank must call
-  /// this.
+  /// exactly the dataset, in order. Tensors have a row a sample, or some fixed number of rows, told by
+  /// what all ranks have; one of another number of rows, such as a loss of each rank's batch, is left
+  /// whole. To be called in a loop over a prepared loader, for each batch. Every rank must call this.
   template <NestedTensors T>
   [[nodiscard]] T gather_for_metrics(const T& value,
                                      const CallSite& where = CallSite::current()) const {
-    T all = gather(value, where);
-    if (const auto& shares = shared_->loaders->shares(); !shares.empty())
-      return detail::map_leaves<at::Tensor>(std::move(all), [&](const at::Tensor& tensor) {
-        return detail::real_rows(tensor, shares);
-      });
-    const auto samples = samples_of_last_round();
-    if (samples <= 0) return all;
-    const auto round = shared_->loaders->total_batch_size();
-    return detail::map_leaves<at::Tensor>(std::move(all), [&](const at::Tensor& tensor) {
-      return tensor.slice(0, 0, detail::real_rows(tensor.size(0), samples, round));
-    });
+    return metrics_->gather(communicator(), value, where);
   }
 
   /// The same for objects, one for each sample of this rank's batch: their lists, concatenated.
@@ -222,21 +217,7 @@ class Accelerator : public PartialState,
     requires(!NestedTensors<T>)
   [[nodiscard]] std::vector<T> gather_for_metrics(
       const std::vector<T>& objects, const CallSite& where = CallSite::current()) const {
-    std::vector<T> all;
-    const auto& shares = shared_->loaders->shares();
-    std::size_t rank = 0;
-    for (auto& part : all_gather_object(objects, where)) {
-      if (!shares.empty() && std::ssize(part) == shares[rank].given)
-        part.erase(part.begin() + shares[rank].real, part.end());
-      ++rank;
-      all.insert(all.end(), part.begin(), part.end());
-    }
-    const auto samples = shares.empty() ? samples_of_last_round() : 0;
-    if (samples > 0)
-      all.erase(all.begin() + detail::real_rows(std::ssize(all), samples,
-                                                shared_->loaders->total_batch_size()),
-                all.end());
-    return all;
+    return metrics_->gather(communicator(), objects, where);
   }
 
   /// Runs a loop over batches that may end earlier on some ranks than on others: loaders with
@@ -249,7 +230,7 @@ class Accelerator : public PartialState,
   /// AcceleratorOptions::allow_uneven_batches.
   template <class Module, std::invocable Body>
   void join_uneven_inputs(const Model<Module>& model, Body&& body)
-    requires(Backend::distributed && !Backend::shards_optimizer_state)
+    requires JoinsUnevenInputs<Backend>
   {
     static_cast<void>(model);
     shared_->join(true);
@@ -392,15 +373,12 @@ class Accelerator : public PartialState,
     return placement;
   }
 
-  /// Samples among those that the ranks have in the last round; the rest are repeated. 0: all are.
-  [[nodiscard]] int64_t samples_of_last_round() const {
-    const bool repeats = num_processes() > 1 && shared_->loaders->end_of_dataloader();
-    return repeats ? shared_->loaders->remainder() : 0;
-  }
-
   void adopt(const std::shared_ptr<torch::nn::Module>& module, bool place) {
     shared_->adopt(module, place && shared_->options.device_placement);
     state_.add_model(module);
+    if constexpr (Backend::distributed)
+      if (num_processes() > 1 && shared_->options.seed_per_rank)
+        detail::seed_per_rank(communicator());
   }
 
   /// One process, whatever the launcher: each of several trains for itself and takes itself for the
@@ -463,6 +441,7 @@ class Accelerator : public PartialState,
   }
 
   std::unique_ptr<Trackers> trackers_;
+  std::unique_ptr<detail::MetricsGatherer> metrics_;
   struct KnownKernel {
     std::type_index type = typeid(void);
     std::shared_ptr<void> kernel{};

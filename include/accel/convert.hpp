@@ -10,6 +10,7 @@
 #include <accel/data/stream_loader.hpp>
 #include <accel/engine/accelerator_options.hpp>
 #include <accel/engine/gradients.hpp>
+#include <accel/engine/power_sgd.hpp>
 #include <accel/engine/prepared_model.hpp>
 #include <accel/optim/lr_scheduler.hpp>
 #include <accel/optim/optimizer_pieces.hpp>
@@ -73,6 +74,10 @@ struct Conversion {
     from.require_between_loops("convert");
     Other other(static_cast<const PartialState&>(from), options);
     const auto modules = from.shared_->modules();
+    std::vector<std::pair<const torch::nn::Module*, PowerSgd>> hooks;
+    for (const auto& module : modules)
+      if (const auto* hook = from.shared_->power_sgd_of(*module))
+        hooks.emplace_back(module.get(), *hook);
     const auto copies = values_to_keep(from);
     try {
       if constexpr (From::PrecisionType::parameter_type != element_type::float32 &&
@@ -95,6 +100,9 @@ struct Conversion {
         (go_on(std::get<I>(again), std::get<I>(old)), ...);
       }(std::index_sequence_for<Prepared...>());
       restore(other, copies);
+      for (const auto& [module, hook] : hooks)
+        if (auto* other_hook = other.shared_->power_sgd_of(*module))
+          other_hook->load_state(hook.state());
       other.trackers_.swap(from.trackers_);
       return std::pair(std::move(other), std::move(again));
     } catch (...) {

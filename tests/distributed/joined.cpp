@@ -10,6 +10,7 @@
 
 #include <catch2/catch_all.hpp>
 
+#include <chrono>
 #include <list>
 
 using accel::PartialState;
@@ -77,6 +78,38 @@ TEST_CASE("B25 joined ranks: the mean is over all ranks, also those that have no
   // By items: 4 / 2, 6 / 2 and 6 / 1.
   CHECK(joined<One>(uneven, Style::counted) == Weights{-11, -11});
   CHECK(joined<One>({{}, {5}}) == Weights{-2.5f, -2.5f});
+}
+
+TEST_CASE("B25 uneven ranks that do not join: every rank is told, soon, what was waited for") {
+  accel::CommunicatorOptions patient;
+  patient.collective_timeout = std::chrono::seconds(2);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto errors = errors_of_ranks(
+      2,
+      [](const PartialState& state) {
+        accel::AcceleratorOptions options;
+        options.allow_uneven_batches = true;
+        Ddp<> accelerator{state, options};
+        auto net = std::make_shared<Weight>();
+        torch::optim::SGD sgd(net->parameters(), 1.0);
+        const std::list<float> gradients(state.is_main_process() ? 3 : 2, 1.0f);
+        auto [model, optimizer, loader] = accelerator.prepare(
+            net, sgd,
+            accel::data_loader(gradients, {.even_batches = false, .already_sharded = true}));
+        for (auto& batch : loader)
+          accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer] {
+            accelerator.backward(model(batch.to(torch::kFloat)).sum());
+            optimizer.step();
+            optimizer.zero_grad();
+          });
+        accelerator.wait_for_everyone();
+      },
+      patient);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
+  for (const auto& error : errors) {
+    INFO(error);
+    CHECK_THAT(error, ContainsSubstring("accel: rank"));
+  }
 }
 
 TEMPLATE_TEST_CASE("joined ranks: a window that ends early on a rank is the mean over what it saw",

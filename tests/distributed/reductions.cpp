@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The accel authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ways to reduce gradients beyond the plain one: PowerSGD, a static graph, in every micro-batch, and
-// with ranks whose loops end at different times.
+// Ways to reduce gradients beyond the plain one: a static graph, in every micro-batch, and with ranks
+// whose loops end at different times. PowerSGD is power_sgd.cpp.
 #include "support/thread_ranks.hpp"
 #include "support/weight.hpp"
 
@@ -16,108 +16,6 @@ using accel::test::errors_of_ranks;
 using accel::test::run_ranks;
 using accel::test::Weight;
 using Catch::Matchers::ContainsSubstring;
-
-namespace {
-
-/// The gradient is whatever it is asked for.
-struct Matrix : torch::nn::Module {
-  at::Tensor m = register_parameter("m", torch::zeros({12, 8}));
-  at::Tensor bias = register_parameter("bias", torch::zeros({3}));
-  at::Tensor forward(const at::Tensor& gradient) {
-    return (m * gradient).sum() + bias.sum() * gradient[0][0];
-  }
-};
-
-at::Tensor draw(c10::IntArrayRef sizes, uint64_t seed) {
-  return torch::randn(sizes, at::detail::createCPUGenerator(seed));
-}
-
-}  // namespace
-
-TEST_CASE("PowerSGD is exact before its start and where the mean has the rank of its matrices") {
-  std::vector<std::vector<at::Tensor>> of_ranks(2);
-  // Both ranks' gradients have one row space: their mean is of rank 1.
-  const auto column = [](int rank) { return draw({12, 1}, 10 + uint64_t(rank)); };
-  const auto row = draw({1, 8}, 5);
-  run_ranks(2, [&](const PartialState& state) {
-    accel::AcceleratorOptions options;
-    options.ddp.comm_hook = accel::CommHook::power_sgd;
-    options.ddp.power_sgd = {.start_powerSGD_iter = 2};
-    Ddp<> accelerator{state, options};
-    auto net = std::make_shared<Matrix>();
-    auto model = accelerator.prepare(net);
-    for (int step = 0; step < 5; ++step) {
-      net->zero_grad();
-      accelerator.backward(model(torch::mm(column(state.process_index()), row)));
-      of_ranks[static_cast<size_t>(state.process_index())].push_back(net->m.grad().clone());
-      of_ranks[static_cast<size_t>(state.process_index())].push_back(net->bias.grad().clone());
-    }
-  });
-  const auto mean = torch::mm(0.5 * (column(0) + column(1)), row);
-  for (const auto& gradients : of_ranks)
-    for (size_t i = 0; i < gradients.size(); i += 2) {
-      CAPTURE(i);
-      CHECK(torch::allclose(gradients[i], mean, 1e-4, 1e-5));
-      CHECK(torch::allclose(gradients[i + 1], mean[0][0].expand({3}), 1e-4, 1e-5));
-    }
-}
-
-TEST_CASE("PowerSGD compresses, and its error feedback makes up for what was lost") {
-  std::vector<at::Tensor> sums(2), firsts(2);
-  constexpr int steps = 300;
-  run_ranks(2, [&](const PartialState& state) {
-    accel::AcceleratorOptions options;
-    options.ddp.comm_hook = accel::CommHook::power_sgd;
-    options.ddp.power_sgd = {.start_powerSGD_iter = 2};
-    Ddp<> accelerator{state, options};
-    auto net = std::make_shared<Matrix>();
-    auto model = accelerator.prepare(net);
-    const auto rank = static_cast<size_t>(state.process_index());
-    sums[rank] = torch::zeros({12, 8});
-    for (int step = 0; step < steps; ++step) {
-      net->zero_grad();
-      accelerator.backward(model(draw({12, 8}, 20 + rank)));
-      sums[rank] += net->m.grad();
-      if (step == 2) firsts[rank] = net->m.grad().clone();
-    }
-  });
-  const auto mean = 0.5 * (draw({12, 8}, 20) + draw({12, 8}, 21));
-  CHECK(torch::equal(sums[0], sums[1]));
-  CHECK((firsts[0] - mean).norm().item<float>() > 0.3 * mean.norm().item<float>());
-  CHECK((sums[0] / steps - mean).norm().item<float>() < 0.05 * mean.norm().item<float>());
-  const auto refused = errors_of_ranks(2, [](const PartialState& state) {
-    accel::AcceleratorOptions options;
-    options.ddp.comm_hook = accel::CommHook::power_sgd;
-    options.ddp.power_sgd.matrix_approximation_rank = 0;
-    Ddp<> accelerator{state, options};
-    (void)accelerator.prepare(std::make_shared<Matrix>());
-  });
-  for (const auto& error : refused)
-    CHECK_THAT(error, ContainsSubstring("matrix_approximation_rank"));
-}
-
-TEST_CASE("PowerSGD compresses 16-bit gradients") {
-  std::vector<at::Tensor> of_ranks(2);
-  const auto column = [](int rank) { return draw({12, 1}, 10 + uint64_t(rank)); };
-  const auto row = draw({1, 8}, 5);
-  run_ranks(2, [&](const PartialState& state) {
-    accel::AcceleratorOptions options;
-    options.ddp.comm_hook = accel::CommHook::power_sgd;
-    options.ddp.power_sgd = {.start_powerSGD_iter = 2};
-    accel::Accelerator<accel::ddp, accel::bf16_true, accel::accumulate<1>, accel::on<accel::cpu>>
-        accelerator{state, options};
-    auto net = std::make_shared<Matrix>();
-    auto model = accelerator.prepare(net);
-    for (int step = 0; step < 4; ++step) {
-      net->zero_grad();
-      accelerator.backward(model(torch::mm(column(state.process_index()), row)));
-    }
-    of_ranks[static_cast<size_t>(state.process_index())] = net->m.grad().to(torch::kFloat);
-  });
-  const auto mean = torch::mm(0.5 * (column(0) + column(1)), row);
-  CHECK(torch::equal(of_ranks[0], of_ranks[1]));
-  CHECK((of_ranks[0] - mean).norm().item<float>() < 0.03f * mean.norm().item<float>());
-}
 
 TEST_CASE("a static graph reduces parameters that are used twice or never") {
   struct Net : torch::nn::Module {

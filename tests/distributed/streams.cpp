@@ -173,6 +173,45 @@ TEST_CASE("rounds that rank 0 deals out: Accelerate's rows") {
   CHECK(run(0, 3, {.batch_size = 2}).batches == std::vector<Batches>(3));
 }
 
+TEST_CASE("row 24: a last round of sequences of other lengths is padded in itself") {
+  struct Sequences {  // i times i, for i from 1 to 5
+    std::int64_t at = 0;
+    std::optional<at::Tensor> next() {
+      if (at == 5) return std::nullopt;
+      ++at;
+      return torch::full({at}, at, torch::kLong);
+    }
+  };
+  struct Outcome {
+    Batches values{};
+    Numbers gathered{};
+  };
+  const auto outcomes = results_of_ranks<Outcome>(2, [](const PartialState& state) {
+    Ddp accelerator{state};
+    auto loader = accelerator.prepare(accel::data_loader(
+        Sequences(), {.batch_size = 2, .dispatch_batches = true}, accel::PadCollate{}));
+    Outcome outcome;
+    for (auto& batch : loader) {
+      for (std::int64_t row = 0; row < batch.values.size(0); ++row)
+        outcome.values.push_back(values_of(batch.values[row]));
+      const auto lengths = values_of(accelerator.gather_for_metrics(batch.lengths));
+      outcome.gathered.insert(outcome.gathered.end(), lengths.begin(), lengths.end());
+    }
+    return outcome;
+  });
+  CHECK(outcomes[0].values == Batches{{1, 0, 0, 0}, {2, 2, 0, 0}, {5, 5, 5, 5, 5}});
+  CHECK(outcomes[1].values == Batches{{3, 3, 3, 0}, {4, 4, 4, 4}, {1, 0, 0, 0, 0}});
+  for (const auto& outcome : outcomes) CHECK(outcome.gathered == Numbers{1, 2, 3, 4, 5});
+  // Without padding every rank is told what to use.
+  const auto errors = errors_of_ranks(2, [](const PartialState& state) {
+    Ddp accelerator{state};
+    auto loader = accelerator.prepare(
+        accel::data_loader(Sequences(), {.batch_size = 2, .dispatch_batches = true}));
+    for (auto& batch : loader) (void)batch;
+  });
+  for (const auto& error : errors) CHECK_THAT(error, ContainsSubstring("accel::PadCollate"));
+}
+
 TEST_CASE("B16 streams that are each rank's own: nothing is skipped, and the shorter ones repeat") {
   const auto make = [](std::vector<std::int64_t> lengths) {
     return [lengths](int rank) {
@@ -473,12 +512,14 @@ TEST_CASE("save_state keeps the positions of streams, each rank's own too") {
 }
 
 TEST_CASE("a dataset that fails on one rank tells the ranks that wait for it") {
+  const auto workers = GENERATE(0, 2);
+  CAPTURE(workers);
   accel::CommunicatorOptions options;
   options.collective_timeout = std::chrono::milliseconds(3000);
-  const auto body = [](const PartialState& state) {
+  const auto body = [workers](const PartialState& state) {
     Ddp accelerator{state};
-    auto loader =
-        accelerator.prepare(accel::data_loader(Broken{state.process_index()}, {.batch_size = 2}));
+    auto loader = accelerator.prepare(accel::data_loader(
+        Broken{state.process_index()}, {.batch_size = 2, .num_workers = workers}));
     for (auto& batch : loader) (void)accelerator.gather(batch);
   };
   const auto errors = errors_of_ranks(2, body, options);

@@ -79,6 +79,8 @@ def differences(old, new):
 def tolerance_of(key, tolerance):
     if key == "losses":
         return tolerance
+    if key == "validation":  # the sum of 30 losses
+        return 30 * tolerance
     if key == "grad_norms":
         return NORM_TOLERANCE_16_BIT if tolerance > 1e-6 else tolerance
     if key == "checksums_end":

@@ -23,6 +23,7 @@ import tempfile
 import accelerate
 import torch
 from accelerate import Accelerator, DataLoaderConfiguration
+from accelerate.local_sgd import LocalSGD
 from torch.nn.functional import cross_entropy
 
 import recipe
@@ -98,8 +99,72 @@ def run_rank(name, rank=0):
 
 # ---- the loop that a user of Accelerate writes
 
+class Plain:
+    """What a trace does beside training: nothing."""
+
+    def __init__(self, accelerator, model, data):
+        self.accelerator, self.model = accelerator, model
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        pass
+
+    def in_window(self):
+        pass
+
+    def between(self, optimizer, record):
+        pass
+
+
+class LocalSteps(Plain):
+    """Gradients are each rank's own, and every 4 steps the parameters are averaged."""
+
+    def __enter__(self):
+        self.local = LocalSGD(accelerator=self.accelerator, model=self.model, local_sgd_steps=4)
+        self.local.__enter__()
+        return self
+
+    def __exit__(self, *failure):
+        self.local.__exit__(*failure)
+
+    def in_window(self):
+        self.local.step()
+
+
+class Validation(Plain):
+    """Sums the losses of the first 30 samples, batch 8, after every 10th step, in the middle of the
+    training loop; and after step 50 rank 1 sets the trigger, at which all ranks divide the rate by 5."""
+
+    def __init__(self, accelerator, model, data):
+        super().__init__(accelerator, model, data)
+        subset = torch.utils.data.Subset(data, range(30))
+        self.loader = accelerator.prepare(torch.utils.data.DataLoader(subset, batch_size=8))
+
+    def between(self, optimizer, record):
+        stepped = self.accelerator.sync_gradients
+        if stepped and record.count() % 10 == 0:
+            record.steps.setdefault("validation", []).append(self.sum_of_losses())
+        if stepped and record.count() == 50 and self.accelerator.process_index == 1:
+            self.accelerator.set_trigger()
+        if self.accelerator.check_trigger():
+            for group in optimizer.param_groups:
+                group["lr"] /= 5
+
+    def sum_of_losses(self):
+        self.model.eval()
+        total = 0.0
+        with torch.no_grad():
+            for x, y, _ in self.loader:
+                losses = cross_entropy(self.model(x), y, reduction="none")
+                total += self.accelerator.gather_for_metrics(losses).double().sum().item()
+        self.model.train()
+        return total
+
+
 def accelerated(
-    model, data, record, optimizer, schedule=None, clip=None, micro_batches=1, **options
+    model, data, record, optimizer, schedule=None, clip=None, micro_batches=1, beside=Plain, **options
 ):
     reset_accelerate()
     order = DataLoaderConfiguration(use_seedable_sampler=True, data_seed=recipe.TRAIN_SEED)
@@ -113,26 +178,31 @@ def accelerated(
     objects = [model, optimizer, loader] + ([schedule] if schedule else [])
     model, optimizer, loader, *rest = accelerator.prepare(*objects)
     epoch = 0
-    while record.count() < STEPS:
-        rounds = recipe.rounds_of(len(data), epoch, accelerator.num_processes)
-        for (x, y, numbers), batches in zip(loader, rounds):
-            assert numbers.tolist() == batches[accelerator.process_index], "not the recipe's order"
-            with accelerator.accumulate(model):
-                loss = cross_entropy(model(x), y)
-                accelerator.backward(loss)
-                if accelerator.sync_gradients:
-                    values = {"lr": optimizer.param_groups[0]["lr"]}
-                    if clip:
-                        values["grad_norms"] = accelerator.clip_grad_norm_(model.parameters(), clip)
-                    record.step(**values)
-                optimizer.step()
-                for prepared in rest:
-                    prepared.step()
-                optimizer.zero_grad()
-            record.micro_batch(loss, numbers)
-            if record.count() == STEPS:
-                break
-        epoch += 1
+    with beside(accelerator, model, data) as other:
+        while record.count() < STEPS:
+            rounds = recipe.rounds_of(len(data), epoch, accelerator.num_processes)
+            for (x, y, numbers), batches in zip(loader, rounds):
+                mine = batches[accelerator.process_index]
+                assert numbers.tolist() == mine, "not the recipe's order"
+                with accelerator.accumulate(model):
+                    loss = cross_entropy(model(x), y)
+                    accelerator.backward(loss)
+                    if accelerator.sync_gradients:
+                        values = {"lr": optimizer.param_groups[0]["lr"]}
+                        if clip:
+                            norm = accelerator.clip_grad_norm_(model.parameters(), clip)
+                            values["grad_norms"] = norm
+                        record.step(**values)
+                    optimizer.step()
+                    for prepared in rest:
+                        prepared.step()
+                    optimizer.zero_grad()
+                    other.in_window()
+                record.micro_batch(loss, numbers)
+                other.between(optimizer, record)
+                if record.count() == STEPS:
+                    break
+            epoch += 1
     assert not any(prepared.scheduler.last_epoch != STEPS for prepared in rest)
 
 
@@ -288,6 +358,27 @@ def ddp_adamw(model, data, record):
 )
 def ddp_accumulation2(model, data, record):
     accelerated(model, data, record, fused_adamw(model), clip=CLIP, micro_batches=2)
+
+
+@trace(
+    ranks=2,
+    words=f"{TWO_PROCESSES}{MOMENTUM}; local SGD: gradients are each rank's own, and every 4 steps and "
+    "at the end the parameters are averaged; seeds as in ddp_momentum",
+)
+def ddp_local_sgd(model, data, record):
+    accelerated(model, data, record, momentum(model), beside=LocalSteps)
+
+
+@trace(
+    ranks=2,
+    samples=250,
+    words=f"{TWO_PROCESSES}2 micro-batches a step, {MOMENTUM}; after every 10th step, in the training "
+    "loop, the sum of the losses of the first 30 samples (batch 8, gathered for metrics) is added to "
+    "`validation`; after step 50 rank 1 sets the trigger, at which all ranks divide the rate by 5; seeds "
+    "as in ddp_momentum",
+)
+def ddp_validation(model, data, record):
+    accelerated(model, data, record, momentum(model), micro_batches=2, beside=Validation)
 
 
 # ---- files

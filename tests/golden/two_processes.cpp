@@ -39,4 +39,15 @@ TEST_CASE("golden: two processes, accumulation without communication inside a wi
   CHECK(accelerator.reductions() == 100);
 }
 
+TEST_CASE("golden: two processes, local SGD") {
+  TwoProcesses<> accelerator(processes());
+  replay("ddp_local_sgd", accelerator, momentum(), no_schedule(), golden::LocalSteps());
+  CHECK(accelerator.reductions() == 0);
+}
+
+TEST_CASE("golden: two processes, a validation inside the training loop, and the trigger") {
+  TwoProcesses<2> accelerator(processes());
+  replay("ddp_validation", accelerator, momentum(), no_schedule(), golden::Validation());
+}
+
 }  // namespace

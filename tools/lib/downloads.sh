@@ -6,7 +6,7 @@
 # which sources this file. A download counts only when it is whole: it gets its name, or its mark, as the last step.
 
 libtorch_version=2.11.0
-peers=("torch==$libtorch_version" accelerate==1.15.0 numpy tensorboard safetensors)
+peers=("torch==$libtorch_version" accelerate==1.15.0 transformers==4.57.1 numpy tensorboard safetensors)
 
 # run_pip PYTHON OPTIONS...: shows its progress at a terminal.
 run_pip() {

@@ -98,6 +98,10 @@ class SavedTraining : public TrainingLoop<Backend, Precision, Accumulation, Plac
                        shared->scaler.load_state({saved.at("scale"), saved.at("growth_tracker")});
                      },
                      /*optional=*/true});
+    state_.add_rank_tensors("comm_hook", {[shared = shared_] { return shared->hook_state(); },
+                                          [shared = shared_](const NamedTensors& saved, bool own) {
+                                            return shared->plan_hook_state(saved, own);
+                                          }});
   }
 
   void require_closed_window(std::string_view call) {

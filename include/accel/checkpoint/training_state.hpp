@@ -7,6 +7,7 @@
 #pragma once
 
 #include <accel/checkpoint/checkpoint_series.hpp>
+#include <accel/checkpoint/safetensors.hpp>
 #include <accel/comm/communicator.hpp>
 #include <accel/data/loader_cursor.hpp>
 #include <accel/optim/lr_scheduler.hpp>
@@ -34,6 +35,14 @@ struct SavedValue {
   std::function<nlohmann::json()> save;
   std::function<void(const nlohmann::json&)> load;
   bool optional = false;  ///< a state without it leaves the value as it is
+};
+
+/// Tensors that each rank has of its own, beside what was prepared.
+struct RankTensors {
+  std::function<NamedTensors()> save;  ///< none: the state has no part of them
+  /// Gets this rank's; where the state has none of this rank, `own` is false and they are rank 0's, or
+  /// none. Returns what takes them up, once they are known to fit.
+  std::function<std::function<void()>(const NamedTensors&, bool own)> plan;
 };
 
 /// The objects that make up a training's state, in the order in which they were prepared. Adding a
@@ -71,6 +80,9 @@ class TrainingState {
   /// Anything else, under a name of its own.
   void add_value(std::string name, SavedValue value);
 
+  /// Parts `<name>_<rank>`. `name` is one of save_state's own.
+  void add_rank_tensors(std::string name, RankTensors tensors);
+
   /// Takes over the values of `other` whose names are not known here.
   void take_values(const TrainingState& other);
 
@@ -79,7 +91,7 @@ class TrainingState {
 
   /// Writes everything into a folder, which gets its name when it is whole. Every rank must call
   /// this. Each model and optimizer is written by rank 0; each rank adds the state of its random
-  /// numbers.
+  /// numbers, and what its communication hook remembers.
   void save(const std::filesystem::path& folder, const Communicator& communicator) const;
 
   /// The same under the next name of a series.
@@ -118,6 +130,7 @@ class TrainingState {
   std::vector<std::pair<std::shared_ptr<void>, SavedValue>> schedules_;
   std::vector<std::weak_ptr<LoaderCursor>> loaders_;
   std::vector<std::pair<std::string, SavedValue>> values_;
+  std::vector<std::pair<std::string, RankTensors>> rank_tensors_;
 };
 
 }  // namespace accel

@@ -64,6 +64,10 @@ class ActiveLoaders {
   /// else empty.
   [[nodiscard]] const std::vector<RoundShare>& shares() const noexcept;
 
+  /// The shares of `num_processes` ranks in the innermost loader's round, where some of its samples are
+  /// repeats; else empty. The same on every rank.
+  [[nodiscard]] std::vector<RoundShare> shares_with_repeats(int num_processes) const;
+
   /// The innermost loader's samples in a full round of all ranks; 1 outside a loop.
   [[nodiscard]] std::int64_t total_batch_size() const noexcept;
 

@@ -15,6 +15,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace accel {
@@ -92,16 +93,15 @@ void cut(T& value, const RowRange& range) {
 
 namespace detail {
 
-/// What ranks have gathered, without the repeats of each: `gathered` holds the rows of `shares`, in
-/// rank order.
-at::Tensor real_rows(const at::Tensor& gathered, const std::vector<RoundShare>& shares);
+/// How many rows of a tensor belong to a sample, where `rows` of it came from each rank whose batch is
+/// its share; none where that is no whole number, the same for all ranks: then it has no row a sample.
+[[nodiscard]] std::optional<std::int64_t> rows_per_sample(const std::vector<std::int64_t>& rows,
+                                                          const std::vector<RoundShare>& shares);
 
-/// The same for a round in which only the last samples are repeats: `samples` of `round` are real.
-/// How many of `rows` are of these; all where they are not a row a sample, or a fixed number of rows.
-[[nodiscard]] constexpr std::int64_t real_rows(std::int64_t rows, std::int64_t samples,
-                                               std::int64_t round) noexcept {
-  return rows % round == 0 ? rows / round * samples : rows;
-}
+/// What ranks have gathered, without the repeats of each: `gathered` holds the rows of `shares`, in
+/// rank order, `each` for every sample.
+at::Tensor real_rows(const at::Tensor& gathered, const std::vector<RoundShare>& shares,
+                     std::int64_t each);
 
 }  // namespace detail
 

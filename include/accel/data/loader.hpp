@@ -54,12 +54,13 @@ class Loader {
   /// Batches that this rank gets in an epoch: what iteration yields, with any options.
   [[nodiscard]] std::int64_t size() const { return plan().size(); }
 
-  /// Samples of an epoch: of the dataset, or those that the sampler visits.
+  /// Samples of an epoch: of the dataset, or those that the sampler visits; of a sampler that gives
+  /// batches, how many of these.
   [[nodiscard]] std::int64_t samples() const {
     return sampler_ ? sampler_.size() : dataset_size(dataset());
   }
 
-  /// Samples that all ranks together take in a step.
+  /// Samples that all ranks together take in a step; batches, where a sampler gives them.
   [[nodiscard]] std::int64_t total_batch_size() const { return plan().total_batch_size(); }
 
   /// The epoch that is running, or the next one. Counts up by itself when all batches were
@@ -100,7 +101,7 @@ class Loader {
         placement_(std::move(placement)) {
     check_loader_options(options_);
     check_dataset_options(options_);
-    if (sampler_) check_sampler_options(options_.shuffle, sampler_.size());
+    if (sampler_) check_sampler_options(options_, sampler_.size(), sampler_.gives_batches());
     if (options_.num_workers > 0 && !Reader::can_be_cloned)
       fail(ErrorCategory::config,
            "num_workers is {}, but the dataset can neither be read through a const reference nor "

@@ -70,7 +70,11 @@ class LoaderEpoch {
     if (!start_.resumed) draw_base_seed();
     const auto make_order = [&] {
       const auto samples = plan_.options().samples;
-      if (sampler)
+      if (sampler.gives_batches()) {
+        batches_ = checked_batches(sampler.batches(start_.epoch, cursor_->seed()), samples,
+                                   dataset_size(*reader_.dataset()));
+        order_.emplace(samples, /*shuffle=*/false, cursor_->seed(), start_.epoch);
+      } else if (sampler)
         order_.emplace(checked_order(sampler.order(start_.epoch, cursor_->seed()), samples,
                                      dataset_size(*reader_.dataset())));
       else
@@ -79,11 +83,17 @@ class LoaderEpoch {
     // Where loops may end apart, they may begin apart too.
     if (communicator_.debugging() && !placement.allow_uneven_batches) {
       compare_loops(communicator_, make_order);
-      compare_orders(communicator_, order_->order(), start_.epoch);
+      if (sampler.gives_batches())
+        compare_orders(communicator_, as_order(batches_).order(), start_.epoch);
+      else
+        compare_orders(communicator_, order_->order(), start_.epoch);
     } else {
       make_order();
     }
-    iteration_.emplace(placement.active_loaders, plan_.remainder(), plan_.total_batch_size());
+    // Without even_batches nothing is repeated, and ranks end apart.
+    const bool repeats = plan_.options().even_batches;
+    iteration_.emplace(placement.active_loaders, repeats ? plan_.remainder() : -1,
+                       plan_.total_batch_size());
     if (options.num_workers > 0 && next_ < plan_.size()) start_prefetching(options);
     advance();
   }
@@ -113,12 +123,17 @@ class LoaderEpoch {
       throw;
     }
     cursor_->yielded(++next_);
-    if (next_ == plan_.size()) iteration_->reached_last_batch();
+    if (next_ != plan_.size()) return;
+    const auto& options = plan_.options();
+    if (!batches_.empty() && options.even_batches && !options.drop_last)
+      iteration_->reached_round(shares_of_round(batches_, next_ - 1, options.num_processes), -1);
+    iteration_->reached_last_batch();
   }
 
  private:
   [[nodiscard]] Batch make(Reader& reader, std::int64_t number) const {
-    auto batch = reader.read(plan_.indices(number, order_->order()));
+    const auto indices = plan_.indices(number, order_->order());
+    auto batch = reader.read(batches_.empty() ? indices : batches_[indices.front()]);
     if (non_blocking_) transform_tensors(batch, to_pinned_memory);
     return batch;
   }
@@ -155,6 +170,7 @@ class LoaderEpoch {
   LoaderCursor::Start start_;
   std::int64_t next_;  // the batch after the current one
   std::optional<EpochOrder> order_;
+  EpochBatches batches_;  // where a sampler gives batches: order_ is of these
   std::optional<ActiveLoaders::Iteration> iteration_;
   std::optional<Batch> batch_;
   std::optional<Prefetcher<Batch>> prefetcher_;  // last: its threads use what stands above

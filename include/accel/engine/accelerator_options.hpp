@@ -23,8 +23,11 @@ struct AcceleratorOptions {
   bool allow_uneven_batches = false;  ///< loaders whose ranks get different numbers of batches
   bool sync_with_dataloader = true;   ///< the end of a loader closes the window
   bool sync_each_batch = false;       ///< ddp: reduce in every micro-batch, not once a window
-  bool device_placement = true;       ///< prepare moves models and batches to the device
-  int device_index = -1;              ///< of several CUDA devices; -1: the local rank's
+  /// Of ranks that draw the same random numbers when a model is prepared, all but rank 0 are seeded
+  /// anew (seed + rank), so that dropout differs. false: Accelerate's way, one mask for all.
+  bool seed_per_rank = true;
+  bool device_placement = true;  ///< prepare moves models and batches to the device
+  int device_index = -1;         ///< of several CUDA devices; -1: the local rank's
   bool step_scheduler_with_optimizer =
       true;  ///< schedules step when the optimizer does, not at each call
   /// Accelerate's rule: as many schedule steps as processes, but one where a loader has

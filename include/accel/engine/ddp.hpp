@@ -85,6 +85,9 @@ class DataParallel {
   /// Backward passes that were reduced so far.
   [[nodiscard]] int64_t reductions() const noexcept { return reductions_; }
 
+  /// What the communication hook remembers of past gradients; null where it remembers nothing.
+  [[nodiscard]] PowerSgd* power_sgd() const noexcept { return power_sgd_.get(); }
+
  private:
   struct Reducer;
   void make_reducer();
@@ -95,6 +98,7 @@ class DataParallel {
   DdpOptions options_;
   GradientWire wire_;
   std::vector<NamedParameter> parameters_;
+  std::shared_ptr<PowerSgd> power_sgd_;  ///< outlives reducers
   std::unique_ptr<Reducer> reducer_;
   at::Tensor armed_loss_;  ///< between arm() and finish(), to name what took no part in it
   int64_t reductions_ = 0;

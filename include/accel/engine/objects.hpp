@@ -86,6 +86,10 @@ concept IsUnownedObject =
 /// rank must call this.
 [[nodiscard]] std::uint64_t agreed_seed(const Communicator& communicator);
 
+/// Seeds the default generators of ranks that have rank 0's seed with that seed plus their rank: what
+/// the model draws (dropout) then differs over the ranks. Every rank must call this.
+void seed_per_rank(const Communicator& communicator);
+
 /// Throws Error, on every rank, where ranks would get different numbers of batches, since their
 /// loaders differ or since the options make them: the ones that run out first leave the others
 /// waiting. Every rank must call this.

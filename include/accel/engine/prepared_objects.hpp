@@ -142,6 +142,17 @@ class PreparedObjects {
   /// Says that an optimizer's gradients were cleared: what comes now is new.
   void cleared(OptimizerRecord& optimizer);
 
+  /// What the communication hook of a module remembers of past gradients; null where it remembers
+  /// nothing.
+  [[nodiscard]] PowerSgd* power_sgd_of(const torch::nn::Module& module) const;
+  /// What the hooks of all models remember on this rank, each name behind the number of its model
+  /// ("0."); empty where no hook does.
+  [[nodiscard]] std::vector<NamedParameter> hook_state() const;
+  /// Checks such a state (with `own`, this rank's; else another's) and returns what takes it up.
+  /// Throws Error(checkpoint) for one that is none.
+  [[nodiscard]] std::function<void()> plan_hook_state(const std::vector<NamedParameter>& saved,
+                                                      bool own) const;
+
   /// Makes the parameters of a module the mean over the ranks of what they have: those that an
   /// optimizer steps, which may be fp32 copies, and from these the module's. Every rank must call
   /// this.

@@ -11,8 +11,8 @@ namespace accel {
 
 struct SeedOptions {
   /// Added to the seed: give `process_index()` where ranks are to draw different numbers (dropout),
-  /// Accelerate's `device_specific`. Do so after `prepare`, so that the order of samples, which the
-  /// ranks take from rank 0, is that of the plain seed.
+  /// Accelerate's `device_specific`. `prepare` of a model does so to ranks that were seeded alike
+  /// (AcceleratorOptions::seed_per_rank); the order of samples stays that of rank 0.
   int process_index = 0;
 
   /// Kernels that give the same bits each run; an operation without one throws LibTorch's error.

@@ -94,6 +94,15 @@ concept ReducesOncePerWindow =
                   "use ddp or sharded<zero1>, or accumulate(), right with every backend",
                   Backend>;
 
+/// A rank without a batch can take part in the reductions of the others where it has a whole model to
+/// do it with; a shard is gathered where a forward needs it, which that rank does not run.
+template <class Backend>
+concept JoinsUnevenInputs =
+    (Backend::distributed && !Backend::shards_optimizer_state) ||
+    detail::unmet<"accel: join_uneven_inputs() needs a backend whose ranks hold whole models; "
+                  "use ddp, or even_batches (the default) or drop_last in the loader",
+                  Backend>;
+
 /// Shards that lie elsewhere than on a GPU are not part of this release.
 template <class Placement>
 concept OffloadsInThisRelease =

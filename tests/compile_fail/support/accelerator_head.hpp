@@ -15,6 +15,9 @@ template <BackendPolicy Backend = single, PrecisionPolicy Precision = fp32,
   requires ComposablePolicies<Backend, Precision, Accumulation, Placement>
 class Accelerator {
  public:
+  void join_uneven_inputs()
+    requires JoinsUnevenInputs<Backend>
+  {}
   void no_sync()
     requires ReducesOncePerWindow<Backend>
   {}

@@ -26,8 +26,7 @@ at::Tensor masks(const Ddp& accelerator) {
 
 }  // namespace
 
-TEST_CASE(
-    "B18 seeded apart after prepare, ranks have dropout of their own and one order of samples") {
+TEST_CASE("B18 seeded alike, ranks have dropout of their own and one order of samples") {
   accel::set_seed(7);
   Ddp accelerator(processes());
   std::vector<at::Tensor> samples;
@@ -37,7 +36,6 @@ TEST_CASE(
   const auto weights = accelerator.gather(model->weight.detach().unsqueeze(0));
   CHECK(torch::equal(weights[0], weights[1]));
 
-  accel::set_seed(7, {.process_index = accelerator.process_index()});
   const auto own = masks(accelerator);
   CHECK_FALSE(torch::equal(own[0], own[1]));
   if (!accelerator.is_main_process()) (void)torch::rand({3});
@@ -57,7 +55,37 @@ TEST_CASE(
   std::iota(each.begin(), each.end(), 0);
   CHECK(seen == each);
 
-  accel::set_seed(7);  // as Accelerate's set_seed: one seed, one mask
+  // What was seeded by hand stays so.
+  const auto by_hand = [&] {
+    accel::set_seed(21, {.process_index = 2 * accelerator.process_index()});
+  };
+  const torch::nn::Linear another(4, 4);
+  by_hand();
+  const auto expected = torch::rand({3});
+  by_hand();
+  (void)accelerator.prepare(another);
+  CHECK(torch::equal(torch::rand({3}), expected));
+}
+
+TEST_CASE("B18 rank 0 draws as one process does, and others draw as Accelerate's device_specific") {
+  accel::set_seed(7);
+  const auto first = torch::rand({3}), second = torch::rand({3});
+  accel::set_seed(8);
+  const auto of_rank_1 = torch::rand({3});
+  Ddp accelerator(processes());
+  const torch::nn::Linear net(1, 1);
+  accel::set_seed(7);
+  (void)torch::rand({3});
+  (void)accelerator.prepare(net);
+  CHECK(torch::equal(torch::rand({3}), accelerator.is_main_process() ? second : of_rank_1));
+}
+
+TEST_CASE("seed_per_rank off: one seed, one mask, as Accelerate's set_seed") {
+  accel::set_seed(7);
+  accel::AcceleratorOptions options;
+  options.seed_per_rank = false;
+  Ddp accelerator(processes(), options);
+  (void)accelerator.prepare(torch::nn::Linear(4, 4));
   const auto shared = masks(accelerator);
   CHECK(torch::equal(shared[0], shared[1]));
 }

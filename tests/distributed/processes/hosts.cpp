@@ -116,6 +116,7 @@ TEST_CASE("a model trains over two hosts as on one process", "[one_a_host]") {
   torch::optim::SGD sgd_alone(alone->parameters(), 0.1), sgd(together->parameters(), 0.1);
   auto [model, optimizer] = accelerator.prepare(together, sgd);
   for (int step = 0; step < 4; ++step) {
+    torch::manual_seed(10 + step);  // every rank draws the whole batch
     const auto batch = torch::randn({16, 20});
     const auto own = batch.chunk(
         accelerator.num_processes())[static_cast<std::size_t>(accelerator.process_index())];

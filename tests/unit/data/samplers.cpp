@@ -12,9 +12,12 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace {
@@ -40,6 +43,19 @@ struct Curriculum {
     return order;
   }
 };
+
+/// Batches of like length, say, which the epoch rotates.
+struct Buckets {
+  Batches batches{{0, 1, 2}, {3}, {4, 5}, {6, 7, 8, 9}, {10}};
+  [[nodiscard]] std::int64_t size() const { return std::ssize(batches); }
+  [[nodiscard]] Batches order(std::int64_t epoch) const {
+    auto turned = batches;
+    std::ranges::rotate(turned, turned.begin() + epoch);
+    return turned;
+  }
+};
+
+const Numbers eleven{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
 
 template <class Range>
 Batches batches_of(const Range& loader) {
@@ -99,6 +115,60 @@ TEST_CASE("The weighted sampler draws what PyTorch's does from a generator of th
   auto all = WeightedRandomSampler({1, 2, 0, 3}, 3, false).order(0, 5);
   std::ranges::sort(all);
   CHECK(all == Numbers{0, 1, 3});
+}
+
+TEST_CASE("parity 2.6, rows 21 and 22: a sampler that gives batches, which are dealt out whole") {
+  const auto of_rank = [](int rank, bool even, std::int64_t epoch = 0, bool drop_last = false) {
+    PreparedDataLoader loader(
+        data_loader(eleven, Buckets(), {.drop_last = drop_last, .even_batches = even}),
+        {.process_index = rank, .num_processes = 2});
+    loader.set_epoch(epoch);
+    auto batches = batches_of(loader);
+    CHECK(loader.size() == std::ssize(batches));
+    return batches;
+  };
+  CHECK(of_rank(0, true) == Batches{{0, 1, 2}, {4, 5}, {10}});
+  CHECK(of_rank(1, true) == Batches{{3}, {6, 7, 8, 9}, {0, 1, 2}});
+  CHECK(of_rank(0, false) == Batches{{0, 1, 2}, {4, 5}, {10}});
+  CHECK(of_rank(1, false) == Batches{{3}, {6, 7, 8, 9}});
+  CHECK(of_rank(0, true, 1) == Batches{{3}, {6, 7, 8, 9}, {0, 1, 2}});
+  CHECK(of_rank(0, true, 0, true) == Batches{{0, 1, 2}, {4, 5}});
+  CHECK(of_rank(1, true, 0, true) == Batches{{3}, {6, 7, 8, 9}});
+  const auto loader = data_loader(eleven, Buckets(), {.num_workers = 2});
+  CHECK(loader.size() == 5);
+  CHECK(loader.samples() == 5);
+  CHECK(batches_of(loader) == Buckets().batches);
+  CHECK(batches_of(loader.skip_first_batches(3)) == Batches{{10}, {0, 1, 2}});  // of epoch 1
+}
+
+TEST_CASE("A loader of whole batches goes on where its state was saved") {
+  auto loader = data_loader(eleven, Buckets(), {});
+  auto again = data_loader(eleven, Buckets(), {});
+  std::int64_t seen = 0;
+  for (const auto& batch : loader) {
+    static_cast<void>(batch);
+    if (++seen < 2) continue;
+    again.load_state(loader.state());
+    break;
+  }
+  CHECK(batches_of(again) == Batches{{4, 5}, {6, 7, 8, 9}, {10}});
+  CHECK(again.epoch() == 1);
+}
+
+TEST_CASE("Batches of a sampler that cannot be are refused") {
+  const auto refused = [](const Buckets& buckets, accel::DataLoaderOptions options = {}) {
+    try {
+      static_cast<void>(batches_of(data_loader(eleven, buckets, options)));
+    } catch (const accel::Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(refused({{{0, 1}, {}}}), ContainsSubstring("batch 1 of an epoch without samples"));
+  CHECK_THAT(refused({{{0, 1}, {11}}}), ContainsSubstring("sample 11 in batch 1"));
+  CHECK_THAT(refused({}, {.batch_size = 2}), ContainsSubstring("leave batch_size at 1"));
+  CHECK_THAT(refused({}, {.split_batches = true}), ContainsSubstring("split_batches off"));
+  CHECK_THAT(refused({}, {.shuffle = true}), ContainsSubstring("shuffle is set"));
 }
 
 TEST_CASE("Samplers that cannot be are refused") {

@@ -259,6 +259,66 @@ TEST_CASE("a body that throws after its backward ends its micro-batch, and the w
   CHECK(accelerator.sync_gradients());
 }
 
+TEST_CASE("the number of steps changes between windows, and in one it is refused") {
+  AcceleratorOptions options;
+  options.gradient_accumulation_steps = 2;
+  Single<accumulate<dynamic>> accelerator(options);
+  auto net = std::make_shared<Weight>();
+  torch::optim::SGD sgd(net->parameters(), 1.0);
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  const auto micro_batch = [&, &model = model, &optimizer = optimizer](float x) {
+    accelerator.accumulate(model, [&] {
+      accelerator.backward(model(torch::tensor(x)));
+      optimizer.step();
+      optimizer.zero_grad();
+    });
+  };
+  micro_batch(1);
+  CHECK_THROWS_WITH(accelerator.set_gradient_accumulation_steps(3),
+                    Catch::Matchers::ContainsSubstring("set to 3 after 1 micro-batches of one"));
+  micro_batch(3);
+  CHECK(net->w.item<float>() == -2);
+  CHECK_THROWS_WITH(accelerator.set_gradient_accumulation_steps(0),
+                    Catch::Matchers::ContainsSubstring("set to 0"));
+  accelerator.set_gradient_accumulation_steps(3);
+  for (const float x : {3.0f, 6.0f, 9.0f}) micro_batch(x);
+  CHECK(net->w.item<float>() == -8);
+}
+
+TEST_CASE(
+    "B01 B07 a window of no items and one that overflowed leave AdamW's state and step alone") {
+  AcceleratorOptions scaled;
+  scaled.grad_scaler.init_scale = 1024;
+  // What a training without those windows has.
+  const auto train = [&](bool disturbed) {
+    Accelerator<single, fp16, accumulate<2>, on<cpu>> accelerator(scaled);
+    auto net = std::make_shared<Weight>();
+    torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(0.1));
+    auto [model, optimizer] = accelerator.prepare(net, adamw);
+    const auto window = [&, &model = model, &optimizer = optimizer](float x, int count) {
+      for (int i = 0; i < 2; ++i)
+        accelerator.accumulate(model, [&] {
+          accelerator.backward(model(torch::tensor(x)) * count, count);
+          optimizer.step();
+          optimizer.zero_grad();
+        });
+      return optimizer.step_was_skipped();
+    };
+    CHECK_FALSE(window(1, 3));
+    if (disturbed) {
+      CHECK(window(5, 0));
+      CHECK(window(std::numeric_limits<float>::infinity(), 1));
+    }
+    CHECK_FALSE(window(2, 1));
+    const auto& state = static_cast<const torch::optim::AdamWParamState&>(
+        *adamw.state().at(net->w.unsafeGetTensorImpl()));
+    return std::tuple(state.step(), net->w.item<float>(), state.exp_avg().item<float>());
+  };
+  const auto expected = train(false);
+  CHECK(std::get<0>(expected) == 2);
+  CHECK(train(true) == expected);
+}
+
 TEST_CASE("backward outside accumulate is not divided") {
   Single<accumulate<4>> accelerator;
   auto net = std::make_shared<Weight>();

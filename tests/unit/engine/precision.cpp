@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Autocast scopes, the loss scaler, clipping, 16-bit parameters with fp32 masters.
+#include "support/scratch_folder.hpp"
+
 #include <accel/accel.hpp>
 
 #include <catch2/catch_all.hpp>
@@ -38,6 +40,34 @@ TEST_CASE("B39 cast weights are not kept across a step or a region") {
     weight.sub_(0.25 * weight.grad());
   }
   CHECK(forward().item<float>() == 1.0f);
+}
+
+TEST_CASE("B39 a convolution's weight, averaged weights and a loaded state are seen by the next "
+          "forward") {
+  const accel_test::ScratchFolder folder;
+  Single<bf16> accelerator;
+  auto net = torch::nn::Conv1d(torch::nn::Conv1dOptions(1, 1, 1).bias(false));
+  torch::nn::init::ones_(net->weight);
+  torch::optim::SGD sgd(net->parameters(), 0.25);
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  ExponentialMovingAverage average(net.ptr(), 0.5);
+  average.update();
+  accelerator.save_state(folder.path() / "ones");
+  const auto x = torch::full({1, 1, 1}, 2.0f);
+  const auto region = accelerator.autocast();
+  const auto forward = [&, &model = model] { return model(x).template item<float>(); };
+  CHECK(forward() == 2.0f);
+  accelerator.backward(model(x).sum());
+  optimizer.step();
+  CHECK(forward() == 1.0f);
+  average.update();  // 0.75
+  {
+    const auto averaged = average.apply();
+    CHECK(forward() == 1.5f);
+  }
+  CHECK(forward() == 1.0f);
+  accelerator.load_state(folder.path() / "ones");
+  CHECK(forward() == 2.0f);
 }
 
 TEST_CASE("B39 a step inside one long region is seen by the next forward") {

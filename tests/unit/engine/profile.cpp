@@ -49,6 +49,20 @@ TEST_CASE("a profile leaves a Chrome trace with operators, backward and ranges o
   CHECK_FALSE(names.contains("my range 2"));
 }
 
+TEST_CASE("each rank has a trace of its own") {
+  const accel_test::ScratchFolder folder;
+  // One profile a process at a time: the ranks come one after the other.
+  for (int rank = 0; rank < 2; ++rank) {
+    const Profile profile({.output_trace_dir = folder.path()}, rank);
+    work(10 + rank);
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto names = names_in(folder.path() / fmt::format("profile_{}.json", rank));
+    CHECK(names.contains(fmt::format("my range {}", 10 + rank)));
+    CHECK_FALSE(names.contains(fmt::format("my range {}", 11 - rank)));
+  }
+}
+
 TEST_CASE("a schedule waits, warms up, records and repeats, a file a cycle") {
   const accel_test::ScratchFolder folder;
   std::vector<std::filesystem::path> ready;

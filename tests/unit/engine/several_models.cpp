@@ -282,13 +282,42 @@ TEST_CASE("a micro-batch that throws before its backward is not counted") {
 TEST_CASE("clipping to a norm that is none, and numbers that no scaler can start from") {
   Single<fp32, accumulate<1>> accelerator;
   auto model = accelerator.prepare(std::make_shared<Weight>());
-  for (const double norm : {-1.0, std::nan("")})
-    CHECK_THROWS_WITH(accelerator.clip_grad_norm_(model, norm), ContainsSubstring("norm of"));
+  for (const double bad : {-1.0, std::nan("")}) {
+    CHECK_THROWS_WITH(accelerator.clip_grad_norm_(model, bad), ContainsSubstring("norm of"));
+    CHECK_THROWS_WITH(accelerator.clip_grad_value_(model, bad), ContainsSubstring("values of at"));
+  }
+  CHECK_THROWS_WITH(accelerator.clip_grad_norm_(model, 1.0, std::nan("")),
+                    ContainsSubstring("no norm of type"));
+  CHECK_THROWS_WITH(accelerator.grad_norm(model, std::nan("")),
+                    ContainsSubstring("no norm of type"));
   for (const double scale : {std::numeric_limits<double>::infinity(), 1e40, 1e-46, std::nan("")}) {
     AcceleratorOptions options;
     options.grad_scaler.init_scale = scale;
     CHECK_THROWS_WITH((Single<fp16, accumulate<1>>(options)), ContainsSubstring("init_scale"));
   }
+}
+
+TEST_CASE("two models with counts of their own: an accelerator each, one window in the other") {
+  Single<fp32, accumulate<2>> outer, inner;
+  auto a = std::make_shared<Weight>(), b = std::make_shared<Weight>();
+  torch::optim::SGD sgd_a(a->parameters(), 1.0), sgd_b(b->parameters(), 1.0);
+  auto [model_a, optimizer_a] = outer.prepare(a, sgd_a);
+  auto [model_b, optimizer_b] = inner.prepare(b, sgd_b);
+  for (const auto& [items_a, items_b] : {std::pair(1, 2), std::pair(3, 2)})
+    outer.accumulate(model_a,
+                     [&, &model_a = model_a, &model_b = model_b, &optimizer_a = optimizer_a,
+                      &optimizer_b = optimizer_b, items_a = items_a, items_b = items_b] {
+                       outer.backward(model_a(value(8)), items_a);
+                       optimizer_a.step();
+                       optimizer_a.zero_grad();
+                       inner.accumulate(model_b, [&] {
+                         inner.backward(model_b(value(8)), items_b);
+                         optimizer_b.step();
+                         optimizer_b.zero_grad();
+                       });
+                     });
+  CHECK(a->w.item<float>() == -4);  // 16 over 4 items
+  CHECK(b->w.item<float>() == -4);
 }
 
 TEST_CASE("a count beyond 64 bits is refused") {

@@ -7,6 +7,7 @@
 #include <accel/comm/object_collectives.hpp>
 #include <accel/detail/error.hpp>
 
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
 
 #include <torch/nn/module.h>
@@ -208,6 +209,8 @@ void copy_all(const Source& file, const std::vector<RegisteredTensor>& registere
               const std::vector<Copy>& copies) {
   const at::NoGradGuard no_grad;
   for (const auto& [target, name] : copies) registered[target].tensor.copy_(file.read(name));
+  at::autocast::
+      clear_cache();  // a region that is open would go on with the cast weights that it has
 }
 
 [[noreturn]] void fail_mismatch(const Source& file, const ModuleMismatch& mismatch) {
@@ -275,6 +278,7 @@ ModuleMismatch load_checkpoint_in_model(torch::nn::Module& module,
     communicator.broadcast_coalesced_({value}, 0);
     target.copy_(value);
   }
+  at::autocast::clear_cache();
   const auto lists = broadcast_object(
       communicator, std::vector{mismatch.missing, mismatch.unexpected, mismatch.mismatched});
   return {lists.at(0), lists.at(1), lists.at(2)};

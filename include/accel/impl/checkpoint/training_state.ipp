@@ -11,6 +11,7 @@
 #include <accel/comm/object_collectives.hpp>
 #include <accel/detail/error.hpp>
 
+#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +23,8 @@ namespace {
 
 /// Whether a name is one of the parts that a state has anyway: model, model_1, optimizer, ...
 bool is_own(std::string_view name) {
-  constexpr std::array numbered{"model", "optimizer", "masters", "random_states", "streams"};
+  constexpr std::array numbered{"model",         "optimizer", "masters",
+                                "random_states", "streams",   "comm_hook"};
   if (name == "scheduler" || name == "loader") return true;
   return std::ranges::any_of(numbered, [name](std::string_view own) {
     if (!name.starts_with(own)) return false;
@@ -86,6 +88,10 @@ void TrainingState::add_value(std::string name, SavedValue value) {
   values_.emplace_back(std::move(name), std::move(value));
 }
 
+void TrainingState::add_rank_tensors(std::string name, RankTensors tensors) {
+  rank_tensors_.emplace_back(std::move(name), std::move(tensors));
+}
+
 namespace {
 
 using Loading = std::function<void()>;
@@ -98,6 +104,21 @@ SaveGroup group_of(const Communicator& communicator) {
 /// Accelerate's names: model, model_1, model_2, ...
 std::string numbered(const char* what, size_t index) {
   return index == 0 ? what : fmt::format("{}_{}", what, index);
+}
+
+/// The part of one rank.
+std::string of_rank(const std::string& what, int rank) { return fmt::format("{}_{}", what, rank); }
+
+/// What takes up the tensors of a rank, which may not have been there when the state was saved.
+Loading plan_rank_tensors(const StateFolder& state, const std::string& name,
+                          const RankTensors& tensors, int rank) {
+  for (const int from : {rank, 0}) {
+    const auto part = of_rank(name, from);
+    if (!state.contains(part + ".safetensors")) continue;
+    const auto file = load_tensors(state, part);
+    return tensors.plan({file.tensors.begin(), file.tensors.end()}, from == rank);
+  }
+  return tensors.plan({}, false);
 }
 
 std::string random_states(int rank) { return fmt::format("random_states_{}", rank); }
@@ -255,6 +276,7 @@ void TrainingState::broadcast(int root, const Communicator& communicator) const 
     for (const auto& buffer : model->buffers()) values.push_back(buffer.detach());
   }
   communicator.broadcast_coalesced_(values, root);
+  at::autocast::clear_cache();
   const auto names = parameter_names(modules());
   for (const auto& [optimizer, parameters] : optimizers_) {
     const auto pairs = parameters();
@@ -306,6 +328,9 @@ void TrainingState::fill(StateParts& parts, int rank) const {
     parts.add_json(streams_of(rank), array_of(living, [](const auto& cursor) {
                      return is_own_stream(cursor) ? cursor->state().stream : std::string();
                    }));
+  for (const auto& [name, tensors] : rank_tensors_)
+    if (auto mine = tensors.save(); !mine.empty())
+      add_tensors(parts, of_rank(name, rank), std::move(mine));
   if (rank != 0) return;
   for (size_t i = 0; i < models_.size(); ++i) {
     auto state = module_state(*models_[i]);
@@ -365,6 +390,8 @@ TrainingState::Plan TrainingState::plan(const StateFolder& state, int rank) cons
     LoaderCursor(*cursors[i]).load_state(saved);  // a copy throws what the loader would
     objects.emplace_back([cursor = cursors[i], saved] { cursor->load_state(saved); });
   }
+  for (const auto& [name, tensors] : rank_tensors_)
+    objects.push_back(plan_rank_tensors(state, name, tensors, rank));
   // A job of more ranks than wrote the state has ranks without random numbers of their own; they
   // keep theirs.
   if (const auto part = random_states(rank); state.contains(part + ".safetensors")) {

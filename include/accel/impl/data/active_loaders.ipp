@@ -57,6 +57,19 @@ const std::vector<RoundShare>& ActiveLoaders::shares() const noexcept {
   return in_dataloader() ? stack_.back()->shares : none;
 }
 
+std::vector<RoundShare> ActiveLoaders::shares_with_repeats(int num_processes) const {
+  auto round = shares();
+  // Of a dataset, whose last round alone may lack samples.
+  if (round.empty() && end_of_dataloader() && remainder() > 0) {
+    const auto slice = total_batch_size() / num_processes;
+    for (std::int64_t first = 0; first < total_batch_size(); first += slice)
+      round.push_back({first, slice, std::clamp<std::int64_t>(remainder() - first, 0, slice)});
+  }
+  const bool repeats =
+      std::ranges::any_of(round, [](const RoundShare& share) { return share.real < share.given; });
+  return repeats ? round : std::vector<RoundShare>();
+}
+
 std::int64_t ActiveLoaders::total_batch_size() const noexcept {
   return in_dataloader() ? stack_.back()->total_batch_size : 1;
 }

@@ -30,12 +30,21 @@ void fail_rows(std::size_t elements, const RowRange& range) {
       range.rows, elements);
 }
 
-at::Tensor real_rows(const at::Tensor& gathered, const std::vector<RoundShare>& shares) {
-  std::int64_t given = 0;
-  for (const auto& share : shares) given += share.given;
-  // What has no row for each sample has no repeats.
-  if (gathered.dim() == 0 || given == 0 || gathered.size(0) % given != 0) return gathered;
-  const auto each = gathered.size(0) / given;
+std::optional<std::int64_t> rows_per_sample(const std::vector<std::int64_t>& rows,
+                                            const std::vector<RoundShare>& shares) {
+  std::optional<std::int64_t> each;
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    const auto given = shares[rank].given;
+    if (given == 0 ? rows[rank] != 0 : rows[rank] % given != 0) return std::nullopt;
+    if (given == 0) continue;
+    if (each.value_or(rows[rank] / given) != rows[rank] / given) return std::nullopt;
+    each = rows[rank] / given;
+  }
+  return each;
+}
+
+at::Tensor real_rows(const at::Tensor& gathered, const std::vector<RoundShare>& shares,
+                     std::int64_t each) {
   std::vector<at::Tensor> real;
   std::int64_t first = 0;
   for (const auto& share : shares) {

@@ -20,7 +20,7 @@ at::Tensor stack_samples(const std::vector<at::Tensor>& samples) {
     if (other.sizes() != first.sizes())
       fail(ErrorCategory::data,
            "the samples of a batch have different shapes: [{}] for sample 0, [{}] for sample {}; "
-           "pad or crop them in the dataset, or pass a collate function",
+           "pad or crop them in the dataset, or pass accel::PadCollate or another collate function",
            fmt::join(first.sizes(), ", "), fmt::join(other.sizes(), ", "), i);
     if (other.scalar_type() != first.scalar_type())
       fail(ErrorCategory::data,

@@ -73,16 +73,25 @@ class ReduceInType : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::
 /// has received.
 class ReduceByPowerSgd : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::ProcessGroup>> {
  public:
-  ReduceByPowerSgd(c10::intrusive_ptr<c10d::ProcessGroup> group, const PowerSgdOptions& options)
-      : CppCommHookInterface(std::move(group)), power_sgd_(options) {}
+  /// `names`: of the trained parameters.
+  ReduceByPowerSgd(c10::intrusive_ptr<c10d::ProcessGroup> group,
+                   std::shared_ptr<PowerSgd> power_sgd, const std::vector<at::Tensor>& parameters,
+                   const std::vector<std::string>& names)
+      : CppCommHookInterface(std::move(group)), power_sgd_(std::move(power_sgd)) {
+    for (size_t i = 0; i < parameters.size(); ++i)
+      names_[parameters[i].unsafeGetTensorImpl()] = names[i];
+  }
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     const auto sum = [this](at::Tensor& tensor) {
       std::vector<at::Tensor> tensors{tensor};
       state_->allreduce(tensors)->wait();
     };
-    power_sgd_.reduce(bucket.getIndex(), bucket.isLast(), bucket.getBuffer(), bucket.getGradients(),
-                      state_->getSize(), sum);
+    PowerSgd::NamedTensors gradients;
+    const auto& parameters = bucket.getParameters();
+    for (size_t i = 0; auto& gradient : bucket.getGradients())
+      gradients.emplace_back(names_.at(parameters[i++].unsafeGetTensorImpl()), gradient);
+    power_sgd_->reduce(bucket.isLast(), bucket.getBuffer(), gradients, state_->getSize(), sum);
     auto done = c10::make_intrusive<c10::ivalue::Future>(
         c10::ListType::create(c10::TensorType::get()),
         bucket.getBuffer().is_cuda() ? std::vector<c10::Device>{bucket.getBuffer().device()}
@@ -92,7 +101,8 @@ class ReduceByPowerSgd : public c10d::CppCommHookInterface<c10::intrusive_ptr<c1
   }
 
  private:
-  PowerSgd power_sgd_;
+  std::shared_ptr<PowerSgd> power_sgd_;
+  std::unordered_map<const c10::TensorImpl*, std::string> names_;
 };
 
 /// Throws Error(usage) for an embedding whose gradients are sparse: a bucket is dense.
@@ -136,7 +146,8 @@ DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> module, Communicat
       wire_(wire),
       parameters_(unique_parameters(*module_)) {
   wire_.hook = options.comm_hook;
-  if (options.comm_hook == CommHook::power_sgd) check_power_sgd(options.power_sgd);
+  if (options.comm_hook == CommHook::power_sgd)
+    power_sgd_ = std::make_shared<PowerSgd>(options.power_sgd);
   if (communicator_.size() == 1) return;
   detail::require_same_module(communicator_, lines_of(options_), parameters_, *module_);
   require_dense_gradients(*module_, communicator_.rank());
@@ -178,9 +189,9 @@ void DataParallel::make_reducer() {
     reducer_->reducer->set_static_graph();
     reducer_->first_of_static_graph = true;
   }
-  if (options_.comm_hook == CommHook::power_sgd)
-    reducer_->reducer->register_comm_hook(
-        std::make_unique<ReduceByPowerSgd>(communicator_.group(), options_.power_sgd));
+  if (power_sgd_)
+    reducer_->reducer->register_comm_hook(std::make_unique<ReduceByPowerSgd>(
+        communicator_.group(), power_sgd_, reducer_->parameters, reducer_->names));
   else if (wire_.casts())
     reducer_->reducer->register_comm_hook(
         std::make_unique<ReduceInType>(communicator_.group(), wire_));

@@ -5,6 +5,7 @@
 #include <accel/engine/gradients.hpp>
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 
 #include <algorithm>
 #include <vector>
@@ -38,6 +39,8 @@ void average_tensors(const Communicator& communicator, const std::vector<at::Ten
       begin += tensor.numel();
     }
   }
+  at::autocast::
+      clear_cache();  // a region that is open would go on with the cast weights that it has
 }
 
 void average_parameters(const Communicator& communicator, const torch::nn::Module& module,

@@ -7,6 +7,7 @@
 #include <accel/comm/agreement.hpp>
 #include <accel/data/sampler.hpp>
 #include <accel/detail/error.hpp>
+#include <accel/engine/seed.hpp>
 
 #include <fmt/ranges.h>
 
@@ -25,6 +26,12 @@ std::uint64_t detail::agreed_seed(const Communicator& communicator) {
   std::uint64_t agreed = 0;
   std::memcpy(&agreed, &bits, sizeof agreed);
   return agreed;
+}
+
+void detail::seed_per_rank(const Communicator& communicator) {
+  const auto first = agreed_seed(communicator);
+  if (communicator.rank() != 0 && default_data_seed() == first)
+    set_seed(first, {.process_index = communicator.rank()});
 }
 
 void detail::require_object(bool there) {

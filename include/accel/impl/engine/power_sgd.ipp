@@ -9,6 +9,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace accel {
 namespace {
@@ -61,57 +62,98 @@ bool PowerSgd::compresses(const at::Tensor& gradient) const {
          static_cast<double>(rows * columns);
 }
 
-void PowerSgd::reduce(size_t bucket, bool last, at::Tensor buffer,
-                      const std::vector<at::Tensor>& gradients, int ranks, const Sum& sum) {
+at::Tensor PowerSgd::draw(std::string_view name, int64_t rows, int64_t columns) const {
+  // FNV-1a: std::hash need not be the same on every machine.
+  uint64_t seed = 14695981039346656037u;
+  for (const char letter : name)
+    seed = (seed ^ static_cast<unsigned char>(letter)) * 1099511628211u;
+  seed += static_cast<uint64_t>(options_.random_seed + iterations_);
+  return at::randn({rows, columns}, at::detail::createCPUGenerator(seed), at::kFloat);
+}
+
+void PowerSgd::reduce(bool last, at::Tensor buffer, const NamedTensors& gradients, int ranks,
+                      const Sum& sum) {
   const at::NoGradGuard no_grad;
-  const auto iteration = reductions_;
-  if (last) ++reductions_;
-  if (iteration < options_.start_powerSGD_iter) {
+  const bool exact = iterations_ < options_.start_powerSGD_iter;
+  if (exact) {
     buffer.div_(ranks);
     sum(buffer);
+    if (last) ++iterations_;
     return;
   }
-  auto& memory = memory_[bucket];
-  if (!memory.error.defined() || memory.error.numel() != buffer.numel())
-    memory = {at::zeros_like(buffer), {}};
-  if (options_.use_error_feedback) buffer.add_(memory.error);
-  const auto wanted = buffer.clone();
 
-  std::vector<at::Tensor> whole, compressed;
-  for (const auto& gradient : gradients)
-    (compresses(gradient) ? compressed : whole).push_back(gradient);
+  struct Compressed {
+    at::Tensor gradient, wanted;
+    Memory* memory;
+  };
+  std::vector<at::Tensor> whole, p, q;
+  std::vector<Compressed> compressed;
+  for (const auto& [name, gradient] : gradients) {
+    if (!compresses(gradient)) {
+      whole.push_back(gradient);
+      continue;
+    }
+    auto& memory = memory_[name];
+    if (options_.use_error_feedback && memory.error.defined() &&
+        memory.error.sizes() == gradient.sizes())
+      gradient.add_(memory.error.to(gradient.device()));
+    compressed.push_back(
+        {gradient, options_.use_error_feedback ? gradient.clone() : at::Tensor(), &memory});
+    const auto matrix = as_matrix(gradient);
+    const auto rank =
+        std::min({matrix.size(0), matrix.size(1), options_.matrix_approximation_rank});
+    const bool fresh = !options_.warm_start || !memory.q.defined() ||
+                       memory.q.size(0) != matrix.size(1) || memory.q.size(1) != rank;
+    if (fresh) memory.q = draw(name, matrix.size(1), rank);
+    q.push_back(orthogonal(memory.q.to(matrix.device(), matrix.scalar_type())));
+    p.push_back(at::mm(matrix, q.back()));
+  }
   auto sums = whole;
   sum_together(sums, sum);
   for (size_t i = 0; i < whole.size(); ++i) whole[i].copy_(sums[i].div_(ranks));
 
-  std::vector<at::Tensor> p;
-  const bool fresh = !options_.warm_start || memory.q.size() != compressed.size();
-  if (fresh) memory.q.clear();
-  for (size_t i = 0; i < compressed.size(); ++i) {
-    const auto matrix = as_matrix(compressed[i]);
-    if (fresh) {
-      // The same draws on every rank, and others in each iteration.
-      auto generator = at::detail::createCPUGenerator(
-          static_cast<uint64_t>(options_.random_seed + iteration) * 1000003 + bucket * 1009 + i);
-      const auto rank =
-          std::min({matrix.size(0), matrix.size(1), options_.matrix_approximation_rank});
-      memory.q.push_back(at::randn({matrix.size(1), rank}, generator, at::kFloat)
-                             .to(matrix.device(), matrix.scalar_type()));
-    }
-    memory.q[i] = orthogonal(memory.q[i]);
-    p.push_back(at::mm(matrix, memory.q[i]));
-  }
   sum_together(p, sum);
   for (size_t i = 0; i < compressed.size(); ++i) {
     p[i] = orthogonal(p[i]);
-    memory.q[i] = at::mm(as_matrix(compressed[i]).t(), p[i]);
+    q[i] = at::mm(as_matrix(compressed[i].gradient).t(), p[i]);
   }
-  sum_together(memory.q, sum);
+  sum_together(q, sum);
   for (size_t i = 0; i < compressed.size(); ++i) {
-    memory.q[i] = memory.q[i] / ranks;
-    compressed[i].copy_(at::mm(p[i], memory.q[i].t()).reshape(compressed[i].sizes()));
+    auto& [gradient, wanted, memory] = compressed[i];
+    memory->q = q[i] / ranks;
+    gradient.copy_(at::mm(p[i], memory->q.t()).reshape(gradient.sizes()));
+    if (options_.use_error_feedback) memory->error = wanted.sub_(gradient);
   }
-  if (options_.use_error_feedback) memory.error = wanted - buffer;
+  if (last) ++iterations_;
+}
+
+PowerSgd::NamedTensors PowerSgd::state() const {
+  NamedTensors state{{"iterations", at::full({}, iterations_, at::kLong)}};
+  for (const auto& [name, memory] : memory_) {
+    if (memory.error.defined()) state.emplace_back(name + ".error", memory.error);
+    if (memory.q.defined()) state.emplace_back(name + ".q", memory.q);
+  }
+  return state;
+}
+
+void PowerSgd::load_state(const NamedTensors& state, bool own) {
+  int64_t iterations = 0;
+  std::map<std::string, Memory, std::less<>> memory;
+  for (const auto& [name, tensor] : state) {
+    const std::string_view key = name;
+    if (name == "iterations" && tensor.scalar_type() == at::kLong && tensor.numel() == 1) {
+      iterations = tensor.item<int64_t>();
+    } else if (key.ends_with(".error")) {
+      if (own) memory[std::string(key.substr(0, key.size() - 6))].error = tensor.clone();
+    } else if (key.ends_with(".q") && tensor.dim() == 2) {
+      memory[std::string(key.substr(0, key.size() - 2))].q = tensor.clone();
+    } else {
+      detail::fail(ErrorCategory::checkpoint,
+                   "accel: '{}' is no tensor of a state of PowerSGD; the state is damaged", name);
+    }
+  }
+  iterations_ = iterations;
+  memory_ = std::move(memory);
 }
 
 }  // namespace accel

@@ -285,6 +285,41 @@ bool PreparedObjects<Replica>::is_any_suspended() const noexcept {
 }
 
 template <class Replica>
+PowerSgd* PreparedObjects<Replica>::power_sgd_of(const torch::nn::Module& module) const {
+  if constexpr (!is_sharding<Replica>)
+    if (const auto* replica = replica_of(module)) return replica->power_sgd();
+  return nullptr;
+}
+
+template <class Replica>
+std::vector<NamedParameter> PreparedObjects<Replica>::hook_state() const {
+  std::vector<NamedParameter> all;
+  for (size_t i = 0; i < models.size(); ++i)
+    if (const auto* memory = power_sgd_of(*models[i].module))
+      for (auto& [name, tensor] : memory->state())
+        all.emplace_back(fmt::format("{}.{}", i, name), std::move(tensor));
+  return all;
+}
+
+template <class Replica>
+std::function<void()> PreparedObjects<Replica>::plan_hook_state(
+    const std::vector<NamedParameter>& saved, bool own) const {
+  std::vector<std::pair<PowerSgd*, PowerSgd>> loaded;
+  for (size_t i = 0; i < models.size(); ++i) {
+    auto* memory = power_sgd_of(*models[i].module);
+    if (!memory) continue;
+    const auto prefix = fmt::format("{}.", i);
+    std::vector<NamedParameter> mine;
+    for (const auto& [name, tensor] : saved)
+      if (name.starts_with(prefix)) mine.emplace_back(name.substr(prefix.size()), tensor);
+    loaded.emplace_back(memory, *memory).second.load_state(mine, own);
+  }
+  return [loaded = std::move(loaded)] {
+    for (const auto& [memory, value] : loaded) *memory = value;
+  };
+}
+
+template <class Replica>
 void PreparedObjects<Replica>::average_parameters(const torch::nn::Module& module,
                                                   const CallSite& where) {
   auto tensors = unique_tensors(module.parameters());
