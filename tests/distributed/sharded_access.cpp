@@ -262,6 +262,43 @@ TEST_CASE("to() that changes nothing, eval under no_grad and inference_mode, clo
       CHECK(at::allclose(plain[rank][i], disturbed[rank][i], 1e-6, 1e-7));
 }
 
+TEST_CASE(
+    "a parameter or a gradient that one rank alone touches: every rank is told which unit it was") {
+  enum class Touch { before_forward, gradient, between_steps };
+  const auto touch = GENERATE(Touch::before_forward, Touch::gradient, Touch::between_steps);
+  CAPTURE(static_cast<int>(touch));
+  accel::CommunicatorOptions options;
+  options.collective_timeout = std::chrono::seconds(5);
+  const auto errors = errors_of_ranks(
+      2,
+      [touch](const PartialState& state) {
+        Zero3 accelerator(state);
+        const auto net = std::make_shared<accel::test::SmallGpt>(true);
+        accel::test::fill_parameters(*net);
+        torch::optim::SGD sgd(net->parameters(), 0.1);
+        auto [model, optimizer] = accelerator.prepare(net, sgd);
+        const auto alone = [&](Touch now, const at::Tensor& tensor) {
+          if (now == touch && state.is_main_process()) (void)tensor.norm();
+        };
+        const auto last = net->blocks_[1]->parameters().back();
+        for (uint64_t step = 0; step < 3; ++step) {
+          if (step == 1) alone(Touch::before_forward, last);
+          const auto ids = accel::test::tokens(97, {2, 16}, step);
+          accelerator.backward(model(ids).sum());
+          if (step == 1) alone(Touch::gradient, last.grad());
+          optimizer.step();
+          optimizer.zero_grad();
+          if (step == 1) alone(Touch::between_steps, last);
+        }
+      },
+      options);
+  for (const auto& error : errors) {
+    CAPTURE(error);
+    CHECK_THAT(error, ContainsSubstring("unit"));
+    CHECK_THAT(error, ContainsSubstring("gather"));
+  }
+}
+
 TEST_CASE("ranks that touch different sharded parameters are told, before anything is stepped") {
   const auto errors = errors_of_ranks(2, [](const PartialState& state) {
     Zero3 accelerator(state);
@@ -280,5 +317,5 @@ TEST_CASE("ranks that touch different sharded parameters are told, before anythi
     optimizer.step();
   });
   for (const auto& error : errors)
-    CHECK_THAT(error, ContainsSubstring("ranks gathered different units in this step"));
+    CHECK_THAT(error, ContainsSubstring("ranks gathered different units"));
 }

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <stdexcept>
 #include <vector>
 
 namespace c10d {
@@ -40,6 +41,14 @@ class PendingExchange {
   bool pending_ = false;
 };
 
+/// A rank of the group gathers something else.
+struct OtherGather : std::runtime_error {
+  OtherGather(int its_rank, int its_tag)
+      : std::runtime_error("ranks gather different things"), rank(its_rank), tag(its_tag) {}
+  int rank;
+  int tag;
+};
+
 /// The ranks that a model is sharded over, and those that hold the same shard of other replicas. Every
 /// rank must make the same calls in the same order.
 class ShardExchange {
@@ -57,13 +66,16 @@ class ShardExchange {
   [[nodiscard]] int size() const noexcept { return group_.size(); }
 
   /// Fills `whole` with the ranks' shards in rank order. One rank's shard may be its own part of
-  /// `whole`. A shard of another dtype is cast.
-  [[nodiscard]] PendingExchange gather(const at::Tensor& whole, const at::Tensor& shard) const;
+  /// `whole`. A shard of another dtype is cast. `tag`, from 0 to below 2^31 - 1, says of what: over Gloo
+  /// waiting throws OtherGather, on every rank, where ranks gather different things.
+  [[nodiscard]] PendingExchange gather(const at::Tensor& whole, const at::Tensor& shard,
+                                       int tag) const;
   /// Fills `shard` with the sum over all ranks, in the dtype of `parts`, of this rank's part of their
   /// `parts`, which may be overwritten. Inside a replica in rank order.
   [[nodiscard]] PendingExchange reduce(const at::Tensor& shard, const at::Tensor& parts) const;
 
  private:
+  [[nodiscard]] PendingExchange gather_over_gloo(const at::Tensor& whole, int tag) const;
   [[nodiscard]] PendingExchange reduce_in_group(const at::Tensor& shard,
                                                 const at::Tensor& parts) const;
 

@@ -49,6 +49,7 @@ struct GatheredStorage {
   FlatStorage shard;
   int64_t version = 0;    ///< rises where the shard of any rank is written to
   int64_t gathered = -1;  ///< the version that the whole is of
+  int64_t gathers = 0;    ///< that were started: as many on every rank
   [[nodiscard]] bool is_current() const noexcept {
     return whole.is_present() && gathered == version;
   }

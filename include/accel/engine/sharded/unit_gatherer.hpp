@@ -91,6 +91,7 @@ class UnitGatherer {
   void ensure(GatheredStorage& storage);
   void start(GatheredStorage& storage);
   void land(GatheredStorage& storage);
+  [[noreturn]] void fail_as_different(const GatheredStorage& mine, const OtherGather& other) const;
   void release(GatheredStorage& storage);
   void keep_part(GatheredStorage& storage, int64_t begin, int64_t end) const;
   void changed(GatheredStorage& storage);

@@ -66,11 +66,12 @@ ModelSize model_size(const std::vector<SafetensorsEntry>& tensors) {
     if (!is_floating_point(tensor.type)) continue;
     const auto elements = std::accumulate(tensor.shape.begin(), tensor.shape.end(), std::int64_t{1},
                                           std::multiplies<>());
-    std::string_view innermost;
+    // As unit_rules.ipp cuts a module: what lies inside of a unit is part of it.
+    std::string_view outermost;
     for_each_child(tensor.name, [&](auto, auto child, auto) {
-      if (units.contains(child)) innermost = child;
+      if (outermost.empty() && units.contains(child)) outermost = child;
     });
-    auto& unit = sizes[std::string(innermost)];
+    auto& unit = sizes[std::string(outermost)];
     unit += elements;
     size.parameters += elements;
     size.largest_unit = std::max(size.largest_unit, unit);

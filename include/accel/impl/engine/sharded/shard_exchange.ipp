@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <exception>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -82,7 +83,8 @@ ShardExchange::ShardExchange(const Communicator& world, int group_size)
       replicas_(world.split(world.rank() % group_size)),
       over_gloo_(is_over_gloo(group_)) {}
 
-PendingExchange ShardExchange::gather(const at::Tensor& whole, const at::Tensor& shard) const {
+PendingExchange ShardExchange::gather(const at::Tensor& whole, const at::Tensor& shard,
+                                      int tag) const {
   const auto mine = whole.narrow(0, rank() * shard.numel(), shard.numel());
   const bool in_place = mine.data_ptr() == shard.data_ptr();
   if (size() == 1) {
@@ -95,24 +97,48 @@ PendingExchange ShardExchange::gather(const at::Tensor& whole, const at::Tensor&
     auto output = whole;
     return {{group._allgather_base(output, input)}, nullptr, {output, input}};
   }
-  // Gloo's own takes a temporary of the size of the whole, and several times as long.
   if (!in_place) mine.copy_(shard);
+  if (shard.numel() == 0) return {};
+  return gather_over_gloo(whole, tag);
+}
+
+PendingExchange ShardExchange::gather_over_gloo(const at::Tensor& whole, int tag) const {
+  // Gloo's own all-gather takes a temporary of the size of the whole, and several times as long; and its
+  // collectives end the process, in a thread that is not ours, where ranks bring other sizes. So shards
+  // go from rank to rank under their tag, with the tag itself ahead of them.
+  constexpr int of_tags = std::numeric_limits<int>::max();
+  auto& group = *group_.group();
+  const auto part_of = [&](int part) {
+    const auto each = whole.numel() / size();
+    return std::vector<at::Tensor>{whole.narrow(0, part * each, each)};
+  };
+  struct Peer {
+    int rank;
+    at::Tensor tag;
+    c10::intrusive_ptr<c10d::Work> tag_received;
+  };
+  auto own_tag = std::vector<at::Tensor>{at::full({1}, tag, at::kInt)};
+  std::vector<Peer> peers;
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  try {
-    for (int root = 0; root < size(); ++root) {
-      std::vector<at::Tensor> part{whole.narrow(0, root * shard.numel(), shard.numel())};
-      c10d::BroadcastOptions options;
-      options.rootRank = root;
-      works.push_back(group.broadcast(part, options));
-    }
-  } catch (...) {
-    try {
-      wait_for_all(works);
-    } catch (const std::exception&) {  // the first failure says more
-    }
-    throw;
+  for (int step = 1; step < size(); ++step) {
+    const int from = (rank() - step + size()) % size(), to = (rank() + step) % size();
+    auto its_tag = std::vector<at::Tensor>{at::empty({1}, at::kInt)};
+    auto received = part_of(from), sent = part_of(rank());
+    peers.push_back({from, its_tag[0], group.recv(its_tag, from, of_tags)});
+    works.push_back(group.send(own_tag, to, of_tags));
+    works.push_back(group.recv(received, from, tag));
+    works.push_back(group.send(sent, to, tag));
   }
-  return {std::move(works), nullptr, {whole}};
+  return {{},
+          [peers = std::move(peers), works = std::move(works), tag] {
+            for (const auto& peer : peers) {
+              peer.tag_received->wait();
+              if (const auto other = peer.tag.item<int>(); other != tag)
+                throw OtherGather(peer.rank, other);
+            }
+            wait_for_all(works);
+          },
+          {whole, own_tag[0]}};
 }
 
 PendingExchange ShardExchange::reduce(const at::Tensor& shard, const at::Tensor& parts) const {

@@ -415,7 +415,8 @@ std::vector<at::Tensor> whole_of(const std::vector<at::Tensor>& parameters,
   }
   for (auto* unit : order) {
     const auto whole = at::empty({unit->layout.size()}, shards[unit].options());
-    unit->gatherer->exchange().gather(whole, shards[unit]).wait();
+    constexpr int of_whole_units = 1 << 30;  // above the tags of the gatherer
+    unit->gatherer->exchange().gather(whole, shards[unit], of_whole_units | unit->index).wait();
     wholes[unit] = whole;
   }
   std::vector<at::Tensor> result;

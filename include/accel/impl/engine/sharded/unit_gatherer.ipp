@@ -26,6 +26,22 @@ bool is_whole(const FlatStorage& storage) {
 
 bool is_values(const GatheredStorage& storage) { return storage.whole.kind() == FlatKind::values; }
 
+/// Says which unit's, of what and for which time, so that nothing that a rank does alone is taken for
+/// what another one does later: 14 bits of the unit, one, and 15 of the time.
+int tag_of(GatheredStorage& storage) {
+  const auto what = (storage.whole.unit().index & 0x3fff) * 2 + (is_values(storage) ? 0 : 1);
+  return (what << 15) | static_cast<int>(storage.gathers++ & 0x7fff);
+}
+
+int unit_of_tag(int tag) { return tag >> 16; }
+
+/// For what a rank is told whose gather failed.
+std::string gathering_of(const GatheredStorage& storage) {
+  return fmt::format("the gathering of {} (which every rank must take part in; reading or printing "
+                     "a parameter is one)",
+                     storage.whole.unit().title());
+}
+
 std::string reason_of_absence(const GatheredStorage& storage) {
   return fmt::format(
       "accel: the memory of a {} of {} was read directly while it is sharded, or before it was "
@@ -173,11 +189,11 @@ void UnitGatherer::start(GatheredStorage& storage) {
   trace_ = (trace_ * 0x100000001b3ULL) ^
            (static_cast<uint64_t>(whole.unit().index) * 2 + (is_values(storage) ? 0 : 1) + 1);
   try {
-    flights_.push_back(
-        {&storage, storage.version, exchange_.gather(whole.flat(), storage.shard.flat())});
+    flights_.push_back({&storage, storage.version,
+                        exchange_.gather(whole.flat(), storage.shard.flat(), tag_of(storage))});
   } catch (const std::exception& failure) {
     if (dynamic_cast<const Error*>(&failure)) throw;
-    exchange_.world().fail_operation("the gathering of sharded parameters", failure);
+    exchange_.world().fail_operation(gathering_of(storage).c_str(), failure);
   }
 }
 
@@ -188,12 +204,32 @@ void UnitGatherer::land(GatheredStorage& storage) {
   flights_.erase(flight);
   try {
     landing.pending.wait();
+  } catch (const OtherGather& other) {
+    fail_as_different(storage, other);
   } catch (const std::exception& failure) {
     if (dynamic_cast<const Error*>(&failure)) throw;
-    exchange_.world().fail_operation("the gathering of sharded parameters", failure);
+    exchange_.world().fail_operation(gathering_of(storage).c_str(), failure);
   }
   storage.gathered = landing.version;
   storage.shard.drop_pages();
+}
+
+void UnitGatherer::fail_as_different(const GatheredStorage& mine, const OtherGather& other) const {
+  const auto its_unit = std::ranges::find(units_, unit_of_tag(other.tag), &Unit::index);
+  const auto its_title = its_unit == units_.end()          ? "something else"
+                         : *its_unit == &mine.whole.unit() ? "the same for another time"
+                                                           : (*its_unit)->title();
+  const auto& world = exchange_.world();
+  const Error error(
+      ErrorCategory::collective,
+      fmt::format(
+          "accel: rank {}: ranks gathered different units: {} here, and {} on rank {}; every "
+          "rank must run the same modules in the same order, and touch sharded parameters "
+          "alike (print norms on all ranks, not on one)",
+          world.rank(), mine.whole.unit().title(), its_title,
+          world.rank() - exchange_.rank() + other.rank));
+  world.leave_word(error.what());
+  throw error;
 }
 
 void UnitGatherer::release(GatheredStorage& storage) {
