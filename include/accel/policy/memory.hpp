@@ -56,9 +56,11 @@ constexpr double element_bytes(element_type type) {
 
 }  // namespace detail
 
-/// What `Backend`, `Precision` and the offload of `Placement` ask of each rank, but for padding (less than 16 elements a
-/// parameter and 16 a rank and unit) and small change. For collectives over shared memory, a unit
-/// less in a step: it counts what Gloo receives.
+/// What `Backend`, `Precision` and the offload of `Placement` ask of each rank, but for padding (less
+/// than 16 elements a parameter and 16 a rank and unit) and small change. Units are taken to be of one
+/// size: where one is much larger than the rest (an output layer), a step takes up to a third less than
+/// `peak()` says. For collectives over shared memory, a unit less in a step, and 3 MiB of slots: it
+/// counts what Gloo receives.
 template <BackendPolicy Backend, PrecisionPolicy Precision, PlacementPolicy Placement = on<cpu>>
 constexpr RankMemory rank_memory(const ModelSize& model, const JobSize& job) {
   constexpr bool shards = Backend::shards_optimizer_state;
