@@ -9,6 +9,8 @@
 
 #include <catch2/catch_all.hpp>
 
+#include <cmath>
+
 using accel::PartialState;
 using accel::test::results_of_ranks;
 
@@ -137,5 +139,53 @@ TEMPLATE_LIST_TEST_CASE("a group that is added after prepare is stepped too", ""
   for (const auto& outcome : outcomes) {
     for (const auto value : outcome.a) CHECK(value == Catch::Approx(-0.1));
     for (const auto value : outcome.b) CHECK(value == Catch::Approx(-0.01));
+  }
+}
+
+TEMPLATE_LIST_TEST_CASE("norms of every type are those of ddp, also where a rank has no part", "",
+                        Stages) {
+  // A sum of 1 to 8, so that the first norms are known; `b` alone is smaller than the ranks are many.
+  struct Net : torch::nn::Module {
+    at::Tensor a = register_parameter("a", torch::zeros({7}));
+    at::Tensor b = register_parameter("b", torch::zeros({1}));
+    at::Tensor forward() { return (a * torch::arange(1, 8)).sum() - 8 * b.sum(); }
+  };
+  const auto found = results_of_ranks<std::vector<double>>(2, [](const PartialState& state) {
+    auto accelerator = made<TestType>(state);
+    auto net = std::make_shared<Net>();
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1.0));
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    accelerator.backward(model());
+    std::vector<double> norms;
+    for (const double type : {1.0, 2.0, 3.0, double(INFINITY), -double(INFINITY)})
+      norms.push_back(accelerator.grad_norm(model, type).template item<double>());
+    accelerator.clip_grad_norm_(model, 3.6, 1.0);
+    norms.push_back(accelerator.grad_norm(model, 1.0).template item<double>());
+    accelerator.clip_grad_value_(model, 0.25);
+    norms.push_back(accelerator.grad_norm(model, INFINITY).template item<double>());
+    optimizer.step();
+    for (const auto value : values_of(net->a)) norms.push_back(value);
+    return norms;
+  });
+  const std::vector<double> expected{36,
+                                     std::sqrt(204.0),
+                                     std::cbrt(1296.0),
+                                     8,
+                                     1,
+                                     3.6,
+                                     0.25,
+                                     -0.1,
+                                     -0.2,
+                                     -0.25,
+                                     -0.25,
+                                     -0.25,
+                                     -0.25,
+                                     -0.25};
+  for (const auto& norms : found) {
+    REQUIRE(norms.size() == expected.size());
+    for (size_t i = 0; i < norms.size(); ++i) {
+      CAPTURE(i);
+      CHECK(norms[i] == Catch::Approx(expected[i]).epsilon(1e-5));
+    }
   }
 }
