@@ -15,6 +15,7 @@ using accel::PartialState;
 using accel::test::CountedOperators;
 using accel::test::Ddp;
 using accel::test::errors_of_ranks;
+using accel::test::results_of_ranks;
 using accel::test::run_ranks;
 using accel::test::Weight;
 using Catch::Matchers::ContainsSubstring;
@@ -34,6 +35,35 @@ struct ReducesInBf16 : accel::fp32 {
 };
 
 }  // namespace
+
+TEST_CASE("B01 a loss over no items whose ranks use different parts of a model leaves them one") {
+  struct Heads : torch::nn::Module {
+    at::Tensor a = register_parameter("a", torch::ones({1}));
+    at::Tensor b = register_parameter("b", torch::ones({1}));
+  };
+  const auto weights = results_of_ranks<std::vector<float>>(2, [](const PartialState& state) {
+    accel::AcceleratorOptions options;
+    options.ddp.find_unused_parameters = true;
+    accel::Accelerator<accel::ddp, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>>
+        accelerator{state, options};
+    auto net = std::make_shared<Heads>();
+    const auto decaying = torch::optim::AdamWOptions(0.1).weight_decay(0.5);
+    torch::optim::AdamW adam_a({net->a}, decaying), adam_b({net->b}, decaying);
+    auto [model, step_a, step_b] = accelerator.prepare(net, adam_a, adam_b);
+    const auto& mine = state.is_main_process() ? net->a : net->b;
+    const auto step_both = [&, &step_a = step_a, &step_b = step_b] {
+      step_a.step(), step_b.step();
+      step_a.zero_grad(), step_b.zero_grad();
+    };
+    accelerator.backward(mine.sum(), 0);
+    step_both();
+    accelerator.backward(net->a.sum() + net->b.sum(), 0);
+    accelerator.backward(mine.sum(), 1);
+    step_both();
+    return std::vector{net->a.template item<float>(), net->b.template item<float>()};
+  });
+  CHECK(weights[0] == weights[1]);
+}
 
 TEST_CASE("B38 before the last micro-batch of a window no collective is called at all") {
   using Counts = std::vector<int>;  // after each micro-batch

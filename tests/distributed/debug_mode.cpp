@@ -152,6 +152,26 @@ TEST_CASE("debug mode: replicas that have come apart are told before gradients a
     CHECK(error.empty());
 }
 
+TEST_CASE("debug mode: parameters without elements, of any type, are compared too") {
+  struct Odd : torch::nn::Module {
+    at::Tensor none = register_parameter("none", torch::zeros({0, 3}));
+    at::Tensor scalar = register_parameter("scalar", torch::zeros({}, torch::kDouble));
+    at::Tensor half = register_parameter("half", torch::zeros({3}, torch::kHalf), false);
+    at::Tensor forward() { return scalar * 2 + none.sum(); }
+  };
+  const auto errors = errors_of_ranks(
+      2,
+      [](const PartialState& state) {
+        accel::Accelerator<accel::ddp, accel::fp32, accel::accumulate<1>, accel::on<accel::cpu>>
+            accelerator(state);
+        auto net = std::make_shared<Odd>();
+        auto model = accelerator.prepare(net);
+        accelerator.backward(model());
+      },
+      debugging());
+  for (const auto& error : errors) CHECK(error.empty());
+}
+
 TEST_CASE("debug mode: calls that agree give what they give without it") {
   const auto errors = errors_of_ranks(
       2,

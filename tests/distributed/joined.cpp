@@ -137,6 +137,9 @@ TEST_CASE("joined ranks: debug mode lets those without a batch make their calls 
   accel::AcceleratorOptions options;
   options.communicator.debug = true;
   CHECK(joined<accel::accumulate<1>>({{1, 2}, {3}}, Style::counted, options) == Weights{-4, -4});
+  // A rank whose loop is over does not step, so that its weights are others for a while.
+  CHECK(joined<accel::accumulate<1>>({{1, 2, 6, 4, 5}, {3, 4}}, Style::plain, options) ==
+        Weights{-12.5f, -12.5f});
 }
 
 TEST_CASE("joined ranks: several backward passes a window, and buffers that are shared once") {

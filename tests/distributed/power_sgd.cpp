@@ -240,6 +240,39 @@ TEST_CASE("PowerSGD goes on where a training is converted") {
   for (const auto& results : of_ranks) CHECK(same(results[0], results[1]));
 }
 
+TEST_CASE("PowerSGD forgets an overflow: one step is skipped, and the training goes on") {
+  struct Outcome {
+    int skipped = 0;
+    std::vector<at::Tensor> weights;
+  };
+  const auto outcomes = results_of_ranks<Outcome>(2, [](const PartialState& state) {
+    auto options = compressing();
+    options.grad_scaler = {.init_scale = 1024, .growth_interval = 1000};
+    accel::Accelerator<accel::ddp, accel::fp16, accel::accumulate<1>, accel::on<accel::cpu>>
+        accelerator{state, options};
+    auto net = std::make_shared<Matrices>();
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1e-2));
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    Outcome outcome;
+    for (uint64_t step = 0; step < 10; ++step)
+      accelerator.accumulate(model, [&, &model = model, &optimizer = optimizer] {
+        const auto loss = model(draw({8, 16}, 100 + step)).pow(2).mean();
+        const bool overflows = step == 5 && state.process_index() == 1;
+        accelerator.backward(overflows ? loss * INFINITY : loss);
+        optimizer.step();
+        optimizer.zero_grad();
+        outcome.skipped += optimizer.step_was_skipped();
+      });
+    outcome.weights = weights_of(*net);
+    return outcome;
+  });
+  for (const auto& outcome : outcomes) {
+    CHECK(outcome.skipped == 1);
+    CHECK(same(outcome.weights, outcomes[0].weights));
+    for (const auto& weight : outcome.weights) CHECK(torch::isfinite(weight).all().item<bool>());
+  }
+}
+
 TEST_CASE("PowerSGD takes up no tensors that are not of a state") {
   accel::PowerSgd memory({});
   memory.load_state({{"iterations", torch::tensor(int64_t{5})},

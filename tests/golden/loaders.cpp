@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The loaders of two processes, against the batches and metrics that Accelerate gives (make_loaders.py
-// wrote them). Ranks are threads: nothing here draws from a default generator.
+// wrote them). Ranks are threads: nothing here depends on the default generator.
 #include "trace.hpp"
 
 #include "support/thread_ranks.hpp"

@@ -9,7 +9,7 @@ For each case below: the sample numbers of each rank's batches, the length that 
 what gather_for_metrics puts together over the epoch. --check makes them again and compares with the
 file instead. Needs Python's torch 2.11.0 and accelerate 1.15.0. tests/golden/loaders.cpp replays the
 file. Cases in which Accelerate does something that this library does otherwise on purpose are left
-out; `left_out` says which and why.
+out; `left_out` says which and why, `has_metrics` and `has_length` where a part of a case is.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def cases():
 def left_out(case):
     """Why a case is not one of both libraries; empty where it is."""
     if case["split_batches"] and case["batch_size"] % RANKS:
-        return "refused by both: a batch that cannot be split"
+        return "refused here; Accelerate refuses it too, or (a stream, batch_size 1) yields nothing"
     if case["stream"] and not case["even_batches"]:
         return "Accelerate has no uneven streams: even_batches is ignored"
     of_all = case["batch_size"] * (1 if case["split_batches"] else RANKS)

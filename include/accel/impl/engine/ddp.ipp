@@ -218,7 +218,6 @@ void DataParallel::arm(const at::Tensor& loss) {
   }
   if (!reducer_->reducer) return;
   if (broken_) fail_as_broken("the last backward threw");
-  if (communicator_.debugging()) detail::require_same_values(communicator_, parameters_);
   auto& reducer = *reducer_->reducer;
   try {
     reducer.prepare_for_forward();

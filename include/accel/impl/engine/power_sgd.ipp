@@ -9,6 +9,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace accel {
@@ -120,6 +121,12 @@ void PowerSgd::reduce(bool last, at::Tensor buffer, const NamedTensors& gradient
   sum_together(q, sum);
   for (size_t i = 0; i < compressed.size(); ++i) {
     auto& [gradient, wanted, memory] = compressed[i];
+    // An overflow of any rank is in every rank's sum. The step is skipped, and nothing of it remembered.
+    if (!at::isfinite(q[i]).all().item<bool>()) {
+      gradient.fill_(std::numeric_limits<double>::quiet_NaN());
+      *memory = {};
+      continue;
+    }
     memory->q = q[i] / ranks;
     gradient.copy_(at::mm(p[i], memory->q.t()).reshape(gradient.sizes()));
     if (options_.use_error_feedback) memory->error = wanted.sub_(gradient);

@@ -5,6 +5,7 @@
 #include <accel/detail/error.hpp>
 #include <accel/engine/gradients.hpp>
 #include <accel/engine/local_sgd.hpp>
+#include <accel/engine/replica.hpp>
 #include <accel/engine/sharded/unit_gatherer.hpp>
 
 #include <ATen/ATen.h>
@@ -93,6 +94,12 @@ void PreparedObjects<Replica>::arm(const at::Tensor& loss) {
     for (const auto& model : models)
       if (is_suspended(model)) model.replica->require_cleared();
   if (!reached.empty()) before(JoinedCall::reduction);
+  // A rank whose loop is over does not step, until it is given what the others have.
+  if constexpr (!is_sharding<Replica>)
+    if (state.communicator().debugging() && !joining_)
+      for (const auto* model : reached)
+        if (!model->replica->is_broken())
+          detail::require_same_values(state.communicator(), unique_parameters(*model->module));
   arm(reached, loss);
 }
 
@@ -516,12 +523,24 @@ void PreparedObjects<Replica>::note_items(const at::Tensor& loss, bool any) {
   const auto is_noted = [](const auto& optimizer) { return optimizer->counted_nothing; };
   if (any && std::ranges::none_of(optimizers, is_noted)) return;
   const auto leaves = leaves_of(loss);
+  const auto is_leaf = [&](const at::Tensor& parameter) {
+    return leaves.contains(parameter.unsafeGetTensorImpl());
+  };
+  std::vector<int64_t> reached;
   for (const auto& optimizer : optimizers) {
     if (optimizer->refresh) optimizer->refresh();
-    const auto is_reached = [&](const at::Tensor& parameter) {
-      return leaves.contains(parameter.unsafeGetTensorImpl());
-    };
-    if (std::ranges::none_of(optimizer->parameters, is_reached)) continue;
+    reached.push_back(std::ranges::any_of(optimizer->parameters, is_leaf) ? 1 : 0);
+  }
+  // A rank steps on what any of them has reached, so that they stay one.
+  const bool graphs_may_differ = is_sharding<Replica> || options.ddp.find_unused_parameters;
+  if (graphs_may_differ && !joining_ && state.num_processes() > 1 && !reached.empty()) {
+    const auto on_any = state.communicator().all_reduce(at::tensor(reached), Reduction::max);
+    const auto* flags = on_any.template const_data_ptr<int64_t>();
+    reached.assign(flags, flags + on_any.numel());
+  }
+  for (size_t i = 0; i < optimizers.size(); ++i) {
+    const auto& optimizer = optimizers[i];
+    if (reached[i] == 0) continue;
     if (any) {
       optimizer->counted_nothing = false;
       continue;

@@ -28,7 +28,7 @@ at::Tensor hash_of(const at::Tensor& tensor) {
                                : width == 2 ? c10::kShort
                                             : c10::kByte);
   // Odd factors lose no bit of any element.
-  const auto factors = at::arange(1, 2 * bits.numel(), 2, bits.options().dtype(c10::kLong));
+  const auto factors = at::arange(bits.numel(), bits.options().dtype(c10::kLong)).mul_(2).add_(1);
   return bits.to(c10::kLong).mul_(factors).sum().cpu();
 }
 
