@@ -348,10 +348,11 @@ class Accelerator : public PartialState,
     detail::require_agreement(
         communicator(),
         fmt::format("backend {}\nprecision {}\naccumulation {}\ngradient_accumulation_steps {}\n"
-                    "sync_with_dataloader {}\nallow_uneven_batches {}\nsync_each_batch {}\n",
+                    "sync_with_dataloader {}\nallow_uneven_batches {}\nsync_each_batch {}\n"
+                    "seed_per_rank {}\n",
                     Backend::name, Precision::name, Accumulation::name,
                     options.gradient_accumulation_steps, options.sync_with_dataloader,
-                    options.allow_uneven_batches, options.sync_each_batch),
+                    options.allow_uneven_batches, options.sync_each_batch, options.seed_per_rank),
         "make different accelerators", "Give every rank the same policies and options");
   }
 

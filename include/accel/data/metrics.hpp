@@ -27,7 +27,8 @@ namespace accel::detail {
 /// Gathers the metrics of one accelerator.
 class MetricsGatherer {
  public:
-  /// `warn` is told once that there is something about a value that no count can be right with.
+  /// `warn` is told, once each, that values are gathered outside of a loop, and that no number of rows a
+  /// sample explains those that ranks have.
   MetricsGatherer(std::shared_ptr<const ActiveLoaders> loaders,
                   std::function<void(const std::string&)> warn)
       : loaders_(std::move(loaders)), warn_(std::move(warn)) {}
@@ -71,11 +72,11 @@ class MetricsGatherer {
   /// Rows or elements of a sample, where ranks have `lengths` of them; none where they have none.
   [[nodiscard]] std::optional<int64_t> per_sample(const std::vector<int64_t>& lengths,
                                                   const std::vector<RoundShare>& shares);
-  void warn_once(const std::string& sentence);
 
   std::shared_ptr<const ActiveLoaders> loaders_;
   std::function<void(const std::string&)> warn_;
-  bool warned_ = false;
+  bool told_of_loop_ = false;
+  bool told_of_rows_ = false;
 };
 
 }  // namespace accel::detail

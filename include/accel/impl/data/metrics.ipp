@@ -5,13 +5,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 namespace accel::detail {
 
 std::vector<RoundShare> MetricsGatherer::shares_with_repeats(int num_processes) {
   if (num_processes == 1) return {};
-  if (!loaders_->in_dataloader())
-    warn_once(
+  if (!loaders_->in_dataloader() && !std::exchange(told_of_loop_, true))
+    warn_(
         "accel: gather_for_metrics outside of a loop over a prepared loader is gather: it cannot "
         "know which samples were repeated to make the last batches even. Call it in the loop, for "
         "each batch");
@@ -32,10 +34,11 @@ std::optional<int64_t> MetricsGatherer::per_sample(const std::vector<int64_t>& l
                                                    const std::vector<RoundShare>& shares) {
   const auto each = rows_per_sample(lengths, shares);
   // As many on every rank: something of each rank's batch, and of no sample.
-  if (!each && std::ranges::adjacent_find(lengths, std::not_equal_to<>()) != lengths.end()) {
+  const bool differ = std::ranges::adjacent_find(lengths, std::not_equal_to<>()) != lengths.end();
+  if (!each && differ && !std::exchange(told_of_rows_, true)) {
     std::vector<int64_t> samples;
     for (const auto& share : shares) samples.push_back(share.given);
-    warn_once(fmt::format(
+    warn_(fmt::format(
         "accel: gather_for_metrics cannot leave out the samples that were repeated to make the "
         "last "
         "batches even: the ranks have {} rows or objects, and batches of {} samples. Give a tensor "
@@ -43,10 +46,6 @@ std::optional<int64_t> MetricsGatherer::per_sample(const std::vector<int64_t>& l
         fmt::join(lengths, ", "), fmt::join(samples, ", ")));
   }
   return each;
-}
-
-void MetricsGatherer::warn_once(const std::string& sentence) {
-  if (!std::exchange(warned_, true)) warn_(sentence);
 }
 
 }  // namespace accel::detail
