@@ -75,6 +75,11 @@ class LoaderCursor {
   };
   /// Starts an iteration; `skip` leaves out that many batches of it.
   Start start(std::int64_t skip = 0);
+  /// That iteration has failed before it had a batch: the next one starts where it would have.
+  void not_started(const Start& start) noexcept {
+    resume_ = start.resumed;
+    batches_yielded_ = start.resumed ? start.first_batch : 0;
+  }
 
   /// `batches` of `epoch` are handed out.
   void yielded(std::int64_t batches) noexcept { batches_yielded_ = batches; }

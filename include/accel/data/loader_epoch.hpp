@@ -80,15 +80,21 @@ class LoaderEpoch {
       else
         order_.emplace(samples, options.shuffle, cursor_->seed(), start_.epoch);
     };
-    // Where loops may end apart, they may begin apart too.
-    if (communicator_.debugging() && !placement.allow_uneven_batches) {
-      compare_loops(communicator_, make_order);
-      if (sampler.gives_batches())
-        compare_orders(communicator_, as_order(batches_).order(), start_.epoch);
-      else
-        compare_orders(communicator_, order_->order(), start_.epoch);
-    } else {
-      make_order();
+    try {
+      // Where loops may end apart, they may begin apart too.
+      if (communicator_.debugging() && !placement.allow_uneven_batches) {
+        compare_loops(communicator_, make_order);
+        if (sampler.gives_batches())
+          compare_orders(communicator_, as_order(batches_).order(), start_.epoch);
+        else
+          compare_orders(communicator_, order_->order(), start_.epoch);
+      } else {
+        make_order();
+      }
+    } catch (const std::exception& problem) {
+      cursor_->not_started(start_);
+      communicator_.leave_word(problem.what());  // nothing else tells the ranks that will wait
+      throw;
     }
     // Without even_batches nothing is repeated, and ranks end apart.
     const bool repeats = plan_.options().even_batches;

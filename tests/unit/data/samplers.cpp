@@ -17,7 +17,9 @@
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -153,6 +155,30 @@ TEST_CASE("A loader of whole batches goes on where its state was saved") {
   }
   CHECK(batches_of(again) == Batches{{4, 5}, {6, 7, 8, 9}, {10}});
   CHECK(again.epoch() == 1);
+}
+
+TEST_CASE("A sampler that throws once leaves the position that was loaded") {
+  struct Nervous : SequentialSampler {
+    explicit Nervous(std::shared_ptr<bool> now) : SequentialSampler(4), throws(std::move(now)) {}
+    std::shared_ptr<bool> throws;
+    [[nodiscard]] Numbers order(std::int64_t) const {
+      if (std::exchange(*throws, false)) throw std::runtime_error("no network");
+      return {0, 1, 2, 3};
+    }
+  };
+  const auto throws = std::make_shared<bool>(false);
+  auto loader = data_loader(ten, Nervous(throws), {});
+  auto again = data_loader(ten, Nervous(throws), {});
+  std::int64_t seen = 0;
+  for (const auto& batch : loader) {
+    static_cast<void>(batch);
+    if (++seen == 2) break;
+  }
+  again.load_state(loader.state());
+  *throws = true;
+  CHECK_THROWS_MATCHES(batches_of(again), std::runtime_error,
+                       MessageMatches(ContainsSubstring("no network")));
+  CHECK(batches_of(again) == Batches{{2}, {3}});
 }
 
 TEST_CASE("Batches of a sampler that cannot be are refused") {
