@@ -117,6 +117,8 @@ class Accelerator : public PartialState,
   auto prepare_model(Module&& module, bool device_placement = true) {
     auto pointer = detail::share(std::forward<Module>(module));
     adopt(pointer, device_placement);
+    if (num_processes() > 1 && shared_->options.seed_per_rank)
+      detail::seed_per_rank(communicator());
     return Model<typename decltype(pointer)::element_type>(pointer, shared_);
   }
 
@@ -377,9 +379,6 @@ class Accelerator : public PartialState,
   void adopt(const std::shared_ptr<torch::nn::Module>& module, bool place) {
     shared_->adopt(module, place && shared_->options.device_placement);
     state_.add_model(module);
-    if constexpr (Backend::distributed)
-      if (num_processes() > 1 && shared_->options.seed_per_rank)
-        detail::seed_per_rank(communicator());
   }
 
   /// One process, whatever the launcher: each of several trains for itself and takes itself for the

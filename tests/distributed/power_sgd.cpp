@@ -34,6 +34,13 @@ at::Tensor draw(c10::IntArrayRef sizes, uint64_t seed) {
   return torch::randn(sizes, at::detail::createCPUGenerator(seed));
 }
 
+accel::AcceleratorOptions compressing(const accel::PowerSgdOptions& power_sgd) {
+  accel::AcceleratorOptions options;
+  options.ddp.comm_hook = accel::CommHook::power_sgd;
+  options.ddp.power_sgd = power_sgd;
+  return options;
+}
+
 }  // namespace
 
 TEST_CASE("PowerSGD is exact before its start and where the mean has the rank of its matrices") {
@@ -42,10 +49,7 @@ TEST_CASE("PowerSGD is exact before its start and where the mean has the rank of
   const auto column = [](int rank) { return draw({12, 1}, 10 + uint64_t(rank)); };
   const auto row = draw({1, 8}, 5);
   run_ranks(2, [&](const PartialState& state) {
-    accel::AcceleratorOptions options;
-    options.ddp.comm_hook = accel::CommHook::power_sgd;
-    options.ddp.power_sgd = {.start_powerSGD_iter = 2};
-    Ddp<> accelerator{state, options};
+    Ddp<> accelerator{state, compressing({.start_powerSGD_iter = 2})};
     auto net = std::make_shared<Matrix>();
     auto model = accelerator.prepare(net);
     for (int step = 0; step < 5; ++step) {
@@ -68,10 +72,7 @@ TEST_CASE("PowerSGD compresses, and its error feedback makes up for what was los
   std::vector<at::Tensor> sums(2), firsts(2);
   constexpr int steps = 300;
   run_ranks(2, [&](const PartialState& state) {
-    accel::AcceleratorOptions options;
-    options.ddp.comm_hook = accel::CommHook::power_sgd;
-    options.ddp.power_sgd = {.start_powerSGD_iter = 2};
-    Ddp<> accelerator{state, options};
+    Ddp<> accelerator{state, compressing({.start_powerSGD_iter = 2})};
     auto net = std::make_shared<Matrix>();
     auto model = accelerator.prepare(net);
     const auto rank = static_cast<size_t>(state.process_index());
@@ -88,10 +89,7 @@ TEST_CASE("PowerSGD compresses, and its error feedback makes up for what was los
   CHECK((firsts[0] - mean).norm().item<float>() > 0.3 * mean.norm().item<float>());
   CHECK((sums[0] / steps - mean).norm().item<float>() < 0.05 * mean.norm().item<float>());
   const auto refused = errors_of_ranks(2, [](const PartialState& state) {
-    accel::AcceleratorOptions options;
-    options.ddp.comm_hook = accel::CommHook::power_sgd;
-    options.ddp.power_sgd.matrix_approximation_rank = 0;
-    Ddp<> accelerator{state, options};
+    Ddp<> accelerator{state, compressing({.matrix_approximation_rank = 0})};
     (void)accelerator.prepare(std::make_shared<Matrix>());
   });
   for (const auto& error : refused)
@@ -103,11 +101,8 @@ TEST_CASE("PowerSGD compresses 16-bit gradients") {
   const auto column = [](int rank) { return draw({12, 1}, 10 + uint64_t(rank)); };
   const auto row = draw({1, 8}, 5);
   run_ranks(2, [&](const PartialState& state) {
-    accel::AcceleratorOptions options;
-    options.ddp.comm_hook = accel::CommHook::power_sgd;
-    options.ddp.power_sgd = {.start_powerSGD_iter = 2};
     accel::Accelerator<accel::ddp, accel::bf16_true, accel::accumulate<1>, accel::on<accel::cpu>>
-        accelerator{state, options};
+        accelerator{state, compressing({.start_powerSGD_iter = 2})};
     auto net = std::make_shared<Matrix>();
     auto model = accelerator.prepare(net);
     for (int step = 0; step < 4; ++step) {
@@ -139,10 +134,9 @@ struct Matrices : torch::nn::Module {
   }
 };
 
-accel::AcceleratorOptions compressing(bool warm_start = true) {
-  accel::AcceleratorOptions options;
-  options.ddp.comm_hook = accel::CommHook::power_sgd;
-  options.ddp.power_sgd = {.start_powerSGD_iter = 2, .warm_start = warm_start};
+/// Compression of them.
+accel::AcceleratorOptions in_many_buckets(bool warm_start = true) {
+  auto options = compressing({.start_powerSGD_iter = 2, .warm_start = warm_start});
   options.ddp.bucket_cap_bytes = options.ddp.first_bucket_cap_bytes = 1024;
   return options;
 }
@@ -180,7 +174,7 @@ TEST_CASE("B18 PowerSGD: 8 steps straight are 4, a saved state, and 4") {
           std::vector<std::vector<at::Tensor>> results;
           const auto life = [&](uint64_t from, uint64_t to, const std::string& load,
                                 const std::string& save) {
-            Ddp<> accelerator{state, compressing(warm_start)};
+            Ddp<> accelerator{state, in_many_buckets(warm_start)};
             auto net = std::make_shared<Matrices>();
             torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-2));
             auto [model, optimizer] = accelerator.prepare(net, adamw);
@@ -204,7 +198,7 @@ TEST_CASE("B18 PowerSGD: 8 steps straight are 4, a saved state, and 4") {
   // More ranks than wrote it, and one: the matrices are everybody's, errors of those that were there.
   for (const int world : {3, 1}) {
     const auto finite = results_of_ranks<int>(world, [&](const PartialState& state) {
-      Ddp<> accelerator{state, compressing()};
+      Ddp<> accelerator{state, in_many_buckets()};
       auto net = std::make_shared<Matrices>();
       torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-2));
       auto [model, optimizer] = accelerator.prepare(net, adamw);
@@ -221,7 +215,7 @@ TEST_CASE("PowerSGD goes on where a training is converted") {
       results_of_ranks<std::vector<std::vector<at::Tensor>>>(2, [&](const PartialState& state) {
         std::vector<std::vector<at::Tensor>> results;
         for (const bool converts : {false, true}) {
-          Ddp<> accelerator{state, compressing()};
+          Ddp<> accelerator{state, in_many_buckets()};
           auto net = std::make_shared<Matrices>();
           torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-2));
           auto [model, optimizer] = accelerator.prepare(net, adamw);
@@ -246,7 +240,7 @@ TEST_CASE("PowerSGD forgets an overflow: one step is skipped, and the training g
     std::vector<at::Tensor> weights;
   };
   const auto outcomes = results_of_ranks<Outcome>(2, [](const PartialState& state) {
-    auto options = compressing();
+    auto options = in_many_buckets();
     options.grad_scaler = {.init_scale = 1024, .growth_interval = 1000};
     accel::Accelerator<accel::ddp, accel::fp16, accel::accumulate<1>, accel::on<accel::cpu>>
         accelerator{state, options};

@@ -60,6 +60,10 @@ class AutocastScope {
 
 namespace detail {
 
+/// For whoever has written into weights other than by a prepared optimizer's step: a region that is
+/// open would go on with the cast weights that it has.
+inline void forget_cast_weights() { at::autocast::clear_cache(); }
+
 /// Autocast of the two devices that have it, as it is.
 struct AutocastState {
   struct OfDevice {

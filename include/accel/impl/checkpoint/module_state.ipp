@@ -6,8 +6,8 @@
 
 #include <accel/comm/object_collectives.hpp>
 #include <accel/detail/error.hpp>
+#include <accel/engine/autocast.hpp>
 
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
 
 #include <torch/nn/module.h>
@@ -209,8 +209,7 @@ void copy_all(const Source& file, const std::vector<RegisteredTensor>& registere
               const std::vector<Copy>& copies) {
   const at::NoGradGuard no_grad;
   for (const auto& [target, name] : copies) registered[target].tensor.copy_(file.read(name));
-  at::autocast::
-      clear_cache();  // a region that is open would go on with the cast weights that it has
+  forget_cast_weights();
 }
 
 [[noreturn]] void fail_mismatch(const Source& file, const ModuleMismatch& mismatch) {
@@ -278,7 +277,7 @@ ModuleMismatch load_checkpoint_in_model(torch::nn::Module& module,
     communicator.broadcast_coalesced_({value}, 0);
     target.copy_(value);
   }
-  at::autocast::clear_cache();
+  detail::forget_cast_weights();
   const auto lists = broadcast_object(
       communicator, std::vector{mismatch.missing, mismatch.unexpected, mismatch.mismatched});
   return {lists.at(0), lists.at(1), lists.at(2)};

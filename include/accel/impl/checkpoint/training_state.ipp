@@ -10,8 +10,8 @@
 #include <accel/checkpoint/state_tensors.hpp>
 #include <accel/comm/object_collectives.hpp>
 #include <accel/detail/error.hpp>
+#include <accel/engine/autocast.hpp>
 
-#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -106,8 +106,10 @@ std::string numbered(const char* what, size_t index) {
   return index == 0 ? what : fmt::format("{}_{}", what, index);
 }
 
-/// The part of one rank.
-std::string of_rank(const std::string& what, int rank) { return fmt::format("{}_{}", what, rank); }
+/// The part of one rank: of the state of its random numbers, of the positions of streams that are its
+/// own, of what others keep.
+std::string of_rank(std::string_view what, int rank) { return fmt::format("{}_{}", what, rank); }
+constexpr std::string_view random_states = "random_states", own_streams = "streams";
 
 /// What takes up the tensors of a rank, which may not have been there when the state was saved.
 Loading plan_rank_tensors(const StateFolder& state, const std::string& name,
@@ -120,8 +122,6 @@ Loading plan_rank_tensors(const StateFolder& state, const std::string& name,
   }
   return tensors.plan({}, false);
 }
-
-std::string random_states(int rank) { return fmt::format("random_states_{}", rank); }
 
 nlohmann::json to_json(const LoaderState& state) {
   nlohmann::json saved{{"epoch", state.epoch},
@@ -143,9 +143,6 @@ LoaderState loader_state(const nlohmann::json& saved) {
           .stream = saved.value("stream", std::string()),
           .ranks = saved.value("ranks", 0)};
 }
-
-/// The part that holds the positions of the streams that are a rank's own.
-std::string streams_of(int rank) { return fmt::format("streams_{}", rank); }
 
 bool is_own_stream(const std::shared_ptr<LoaderCursor>& cursor) {
   return cursor->kind() == LoaderKind::own_stream;
@@ -276,7 +273,7 @@ void TrainingState::broadcast(int root, const Communicator& communicator) const 
     for (const auto& buffer : model->buffers()) values.push_back(buffer.detach());
   }
   communicator.broadcast_coalesced_(values, root);
-  at::autocast::clear_cache();
+  detail::forget_cast_weights();
   const auto names = parameter_names(modules());
   for (const auto& [optimizer, parameters] : optimizers_) {
     const auto pairs = parameters();
@@ -323,9 +320,9 @@ SavedCheckpoint TrainingState::save(CheckpointSeries& series,
 }
 
 void TrainingState::fill(StateParts& parts, int rank) const {
-  add_tensors(parts, random_states(rank), rng_state());
+  add_tensors(parts, of_rank(random_states, rank), rng_state());
   if (const auto living = loaders(); std::ranges::any_of(living, is_own_stream))
-    parts.add_json(streams_of(rank), array_of(living, [](const auto& cursor) {
+    parts.add_json(of_rank(own_streams, rank), array_of(living, [](const auto& cursor) {
                      return is_own_stream(cursor) ? cursor->state().stream : std::string();
                    }));
   for (const auto& [name, tensors] : rank_tensors_)
@@ -381,9 +378,10 @@ TrainingState::Plan TrainingState::plan(const StateFolder& state, int rank) cons
   const auto positions = entries(state, "loader", cursors.size());
   // A rank that was not there when the state was saved has no part; the cursor says whether it
   // needs one.
-  const bool has_streams = state.contains(streams_of(rank) + ".json");
+  const auto streams_part = of_rank(own_streams, rank);
+  const bool has_streams = state.contains(streams_part + ".json");
   const auto streams =
-      has_streams ? entries(state, streams_of(rank), cursors.size()) : nlohmann::json::array();
+      has_streams ? entries(state, streams_part, cursors.size()) : nlohmann::json::array();
   for (size_t i = 0; i < cursors.size(); ++i) {
     auto saved = loader_state(positions[i]);
     if (has_streams && is_own_stream(cursors[i])) saved.stream = streams[i].get<std::string>();
@@ -394,7 +392,7 @@ TrainingState::Plan TrainingState::plan(const StateFolder& state, int rank) cons
     objects.push_back(plan_rank_tensors(state, name, tensors, rank));
   // A job of more ranks than wrote the state has ranks without random numbers of their own; they
   // keep theirs.
-  if (const auto part = random_states(rank); state.contains(part + ".safetensors")) {
+  if (const auto part = of_rank(random_states, rank); state.contains(part + ".safetensors")) {
     auto numbers = load_tensors(state, part);
     check_rng_state(numbers);
     objects.emplace_back([numbers = std::move(numbers)] { load_rng_state(numbers); });

@@ -11,6 +11,7 @@
 #include <accel/data/sampler.hpp>
 #include <accel/data/stream_reader.hpp>
 #include <accel/detail/error.hpp>
+#include <accel/detail/fnv.hpp>
 
 #include <ATen/Parallel.h>
 
@@ -123,13 +124,12 @@ void compare_loops(const Communicator& communicator, const std::function<void()>
 
 void compare_orders(const Communicator& communicator, const SampleOrder& order,
                     std::int64_t epoch) {
-  std::uint64_t digest = 14695981039346656037U;  // FNV-1a
-  for (std::int64_t i = 0; i < order.size(); ++i)
-    digest = (digest ^ static_cast<std::uint64_t>(order[i])) * 1099511628211U;
+  Fnv1a digest;
+  for (std::int64_t i = 0; i < order.size(); ++i) digest.add(static_cast<std::uint64_t>(order[i]));
   require_agreement(
       communicator,
       fmt::format("epoch {}\nsamples {}\ndigest of the order {:016x}\n", epoch, order.size(),
-                  digest),
+                  digest.value()),
       "iterate a loader in different orders",
       "Each computes the order of all: give samplers the same weights and seeds on every rank");
 }

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <accel/engine/local_sgd.hpp>
 
+#include <accel/engine/autocast.hpp>
 #include <accel/engine/gradients.hpp>
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 
 #include <algorithm>
 #include <vector>
@@ -39,8 +39,7 @@ void average_tensors(const Communicator& communicator, const std::vector<at::Ten
       begin += tensor.numel();
     }
   }
-  at::autocast::
-      clear_cache();  // a region that is open would go on with the cast weights that it has
+  detail::forget_cast_weights();
 }
 
 void average_parameters(const Communicator& communicator, const torch::nn::Module& module,

@@ -3,6 +3,7 @@
 #include <accel/engine/power_sgd.hpp>
 
 #include <accel/detail/error.hpp>
+#include <accel/detail/fnv.hpp>
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -64,11 +65,9 @@ bool PowerSgd::compresses(const at::Tensor& gradient) const {
 }
 
 at::Tensor PowerSgd::draw(std::string_view name, int64_t rows, int64_t columns) const {
-  // FNV-1a: std::hash need not be the same on every machine.
-  uint64_t seed = 14695981039346656037u;
-  for (const char letter : name)
-    seed = (seed ^ static_cast<unsigned char>(letter)) * 1099511628211u;
-  seed += static_cast<uint64_t>(options_.random_seed + iterations_);
+  detail::Fnv1a of_name;
+  for (const char letter : name) of_name.add(static_cast<unsigned char>(letter));
+  const auto seed = of_name.value() + static_cast<uint64_t>(options_.random_seed + iterations_);
   return at::randn({rows, columns}, at::detail::createCPUGenerator(seed), at::kFloat);
 }
 

@@ -3,9 +3,9 @@
 #include <accel/optim/weight_average.hpp>
 
 #include <accel/detail/error.hpp>
+#include <accel/engine/autocast.hpp>
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 
 #include <algorithm>
 #include <utility>
@@ -49,15 +49,14 @@ ExponentialMovingAverage::Applied::Applied(ExponentialMovingAverage& average) : 
     trained_.push_back(parameter.clone());
     parameter.copy_(average_.averages_[i]);
   }
-  at::autocast::
-      clear_cache();  // a region that is open would go on with the cast weights that it has
+  detail::forget_cast_weights();
 }
 
 ExponentialMovingAverage::Applied::~Applied() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < trained_.size(); ++i)
     average_.parameters_[i].second.detach().copy_(trained_[i]);
-  at::autocast::clear_cache();
+  detail::forget_cast_weights();
 }
 
 std::vector<NamedParameter> ExponentialMovingAverage::averages() const {
